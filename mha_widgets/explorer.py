@@ -1,0 +1,209 @@
+"""What an explorer is: controls, and for each state of them a view.
+
+The maths makes a record, the record makes a figure, and a host shows the figure: ``live`` in
+Jupyter, ``page`` in a web page without a kernel.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import plotly.graph_objects as go
+
+HOST = "MHA_WIDGETS_HOST"  # the environment variable that a book sets to "page" while it is built
+
+
+@dataclass(frozen=True)
+class Control:
+    """Something that the reader sets to one of finitely many values.
+
+    Attributes:
+        label: what stands beside it.
+        values: everything that it can be set to.
+        default: the value at first.
+        help: one line on what it does.
+        words: how each value is shown; ``str(value)`` if not given.
+    """
+
+    label: str
+    values: tuple[Hashable, ...]
+    default: Hashable
+    help: str
+    words: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.default not in self.values:
+            raise ValueError(f"The default {self.default!r} of {self.label!r} is none of its values {self.values!r}.")
+        if not self.words:
+            object.__setattr__(self, "words", tuple(map(str, self.values)))
+        if len(self.words) != len(self.values):
+            raise ValueError(f"{self.label!r} has {len(self.values)} values but {len(self.words)} words for them.")
+
+
+class Choice(Control):
+    """One of a few named values."""
+
+
+class Range(Control):
+    """One of several values in order, on a slider."""
+
+
+@dataclass(frozen=True)
+class Toggle(Control):
+    """Off or on."""
+
+    values: tuple[Hashable, ...] = (False, True)
+    default: Hashable = False
+    help: str = ""
+    words: tuple[str, ...] = ("off", "on")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a fact that is set off: a token or a warning.
+
+    Attributes:
+        text: the word, shown literally.
+        role: its colour role, one of "query", "key", "value", "output" and "warn".
+    """
+
+    text: str
+    role: str
+
+
+Fact = tuple[str | Word, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """What both hosts show for one state.
+
+    Attributes:
+        figure: a plotly figure.
+        facts: the few lines to look at, each a row of words.
+        code: a complete program that reproduces what is shown.
+        disabled: the controls that do nothing in this state, each with the reason.
+    """
+
+    figure: go.Figure
+    facts: tuple[Fact, ...]
+    code: str
+    disabled: Mapping[str, str]
+
+
+class Explorer(ABC):
+    """A question about attention that the reader answers by moving controls.
+
+    A subclass sets ``title`` and ``prompt``, fills ``controls`` in its constructor, and writes
+    ``compute``, ``draw``, ``facts`` and ``code``. Shown at the end of a notebook cell it is live;
+    in a built book it needs no kernel.
+
+    >>> from mha_widgets import explorers
+    >>> masks = explorers.Masks()
+    >>> masks
+    Masks explorer: attn_mask, padding, padding_side, window, mask_type, empty_row, row
+    >>> masks.view(attn_mask="causal", row=0).facts[0][0].text
+    '“the”'
+    """
+
+    title: ClassVar[str]
+    prompt: ClassVar[str]
+    controls: Mapping[str, Control]
+
+    @abstractmethod
+    def compute(self, **state: Any) -> Any:
+        """Return the record of one complete state: named arrays and facts, no pictures."""
+
+    @abstractmethod
+    def draw(self, record: Any) -> go.Figure:
+        """Draw a record."""
+
+    @abstractmethod
+    def facts(self, record: Any) -> tuple[Fact, ...]:
+        """Return what a reader should look at in a record."""
+
+    @abstractmethod
+    def code(self, **state: Any) -> str:
+        """Return a complete program that reproduces what a complete state shows."""
+
+    def disabled(self, **state: Any) -> Mapping[str, str]:
+        """Return the controls that do nothing in a complete state, each with the reason."""
+        return {}
+
+    def state(self, **changes: Any) -> dict[str, Any]:
+        """Return the complete state: defaults, the changes, and disabled controls at their defaults.
+
+        Raises:
+            TypeError: a change names no control.
+            ValueError: a change sets a control to a value that it doesn't have.
+        """
+        state = {name: control.default for name, control in self.controls.items()}
+        for name, value in changes.items():
+            if name not in self.controls:
+                raise TypeError(f"{self.name} has no control {name!r}; it has {', '.join(self.controls) or 'none'}.")
+            if value not in self.controls[name].values:
+                raise ValueError(
+                    f"{self.name} got {name}={value!r}; {name} is one of {', '.join(map(repr, self.controls[name].values))}."
+                )
+            state[name] = value
+        return state | {name: self.controls[name].default for name in self.disabled(**state)}
+
+    def states(self) -> Iterator[dict[str, Any]]:
+        """Yield every combination of the controls' values, the last control moving fastest."""
+        for values in itertools.product(*(control.values for control in self.controls.values())):
+            yield dict(zip(self.controls, values, strict=True))
+
+    def view(self, **changes: Any) -> View:
+        """Return what is shown when these controls are changed and the others are at their defaults.
+
+        Raises:
+            TypeError: a change names no control.
+            ValueError: a change sets a control to a value that it doesn't have, or the state
+                makes no sense; the message says why.
+        """
+        state = self.state(**changes)
+        record = self.compute(**state)
+        disabled = self.disabled(**(state | changes))
+        return View(self.draw(record), self.facts(record), self.code(**state), disabled)
+
+    @property
+    def name(self) -> str:
+        """The explorer's name in the catalogue and in ``data-explorer``."""
+        return type(self).__name__
+
+    def to_html(self) -> str:
+        """Return the explorer as a part of a page; the page brings the style, the script and plotly."""
+        from mha_widgets import page
+
+        return page.fragment(self)
+
+    def write_html(self, path: str | Path, include_plotlyjs: bool | str = True) -> None:
+        """Write the explorer as a page of its own, which works from disk and without a kernel.
+
+        Args:
+            path: the file to write.
+            include_plotlyjs: as in ``plotly.io.write_html``: True puts plotly.js into the file (4.8 MB),
+                "cdn" fetches it when the page is opened, "directory" expects ``plotly.min.js`` beside the
+                file and puts it there, a string that ends in ".js" is used as its address, and False
+                leaves it to the page around.
+        """
+        from mha_widgets import page
+
+        page.write(self, Path(path), include_plotlyjs)
+
+    def __repr__(self) -> str:
+        return f"{self.name} explorer: {', '.join(self.controls)}"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        plain = {"text/plain": repr(self)}
+        if os.environ.get(HOST) == "page":
+            return {"text/html": self.to_html()} | plain
+        from mha_widgets import live
+
+        return live.Live(self).widget._repr_mimebundle_() | plain

@@ -1,0 +1,53 @@
+"""What explorers ask of the reader's tensors and tokens, and how they write them as code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def matrix(name: str, tensor: Tensor, letters: str) -> Tensor:
+    """Return a 2D tensor of finite numbers, detached, or say what is wrong with it."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}; pass a tensor {letters}.")
+    if tensor.dim() != 2:
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}; pass one sequence, {letters}: pick a sample (and a head) of a batch."
+        )
+    if 0 in tensor.shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; pass at least one position and one feature.")
+    if not tensor.is_floating_point():
+        raise ValueError(f"{name} holds {tensor.dtype}; pass floating-point numbers: {name}.float().")
+    bad = (~tensor.isfinite()).nonzero()
+    if len(bad):
+        place = tuple(bad[0].tolist())
+        raise ValueError(
+            f"{name} holds {tensor[place].item()} at {place}; "
+            "pass finite numbers: a NaN or inf there would spread over whole rows."
+        )
+    return tensor.detach().cpu()
+
+
+def labels(name: str, tokens: Sequence[str] | None, length: int, what: str) -> tuple[str, ...]:
+    """Return one label a position, or say how many tokens are wanted."""
+    if tokens is None:
+        return tuple(map(str, range(length)))
+    if isinstance(tokens, str):
+        raise TypeError(f"{name} is one string; pass a list of {length} strings, one for each {what}.")
+    if len(tokens) != length:
+        raise ValueError(f"{name} has {len(tokens)} entries for {length} {what} positions; pass one for each.")
+    return tuple(map(str, tokens))
+
+
+def assignment(name: str, tensor: Tensor) -> str:
+    """Write a tensor as a line of Python that rebuilds it exactly.
+
+    >>> assignment("key", torch.tensor([[1.0, -2.0]])), assignment("key", torch.tensor([[0.5]]))
+    ('key = torch.tensor([[1, -2]]).float()', 'key = torch.tensor([[0.5]])')
+    """
+    if tensor.dtype == torch.float32 and (tensor == tensor.round()).all():
+        return f"{name} = torch.tensor({tensor.long().tolist()}).float()"
+    dtype = "" if tensor.dtype == torch.float32 else f", dtype={tensor.dtype}"
+    return f"{name} = torch.tensor({tensor.tolist()}{dtype})"

@@ -1,0 +1,366 @@
+"""Attention: from queries, keys and values to an output, one step at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from torch import Tensor
+
+from mha_widgets.attention import softmax
+from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
+from mha_widgets.explorers import _sentence
+from mha_widgets.explorers._inputs import assignment, labels, matrix
+from mha_widgets.explorers._words import number, quoted, strongest, summed, vector
+from mha_widgets.figures import maps
+from mha_widgets.figures.maps import Map
+
+STEPS = ("Q, K, V", "scores", "scale", "softmax", "output")
+
+
+@dataclass(frozen=True)
+class Record:
+    """Every matrix of one call, and what to look at.
+
+    Attributes:
+        rows, columns: (L,) and (S,), the labels of the queries and of the keys.
+        features, contents: (E,) and (Ev,), the labels of the vectors' entries.
+        query, key, value: (L, E), (S, E), (S, Ev).
+        scores: (L, S), the dot products.
+        scaled: (L, S), the scores divided by sqrt(E).
+        weights: (L, S), the softmax of each row.
+        output: (L, Ev), the weighted sums of the values.
+        step: the step to show.
+        row: the query to follow.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    features: tuple[str, ...]
+    contents: tuple[str, ...]
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    scores: np.ndarray
+    scaled: np.ndarray
+    weights: np.ndarray
+    output: np.ndarray
+    step: str
+    row: int
+
+
+class Attention(Explorer):
+    """Shows scaled dot-product attention step by step, with the arithmetic of one row.
+
+    Args:
+        query: (L, E), one sequence (and one head); the book's running example if none is given.
+        key: (S, E).
+        value: (S, Ev).
+        tokens: S labels for the keys.
+        query_tokens: L labels for the queries; the keys' labels if L = S.
+
+    Raises:
+        TypeError: something other than tensors and lists of strings.
+        ValueError: shapes that don't fit, numbers that aren't finite, or too few or too many tokens.
+
+    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.2.1.
+
+    >>> Attention().compute(step="output", row=2).output.shape
+    (6, 3)
+    """
+
+    title = "Scaled dot-product attention, step by step"
+    prompt = "Try: follow “sat” through the steps. Which word's value does its output resemble in the end?"
+
+    def __init__(
+        self,
+        query: Tensor | None = None,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        tokens: Sequence[str] | None = None,
+        query_tokens: Sequence[str] | None = None,
+    ) -> None:
+        example = query is None and key is None and value is None
+        if example:
+            query, key, value = _sentence.QUERY, _sentence.KEY, _sentence.VALUE
+            tokens = _sentence.TOKENS if tokens is None else tokens
+        if query is None or key is None or value is None:
+            missing = [n for n, t in (("query", query), ("key", key), ("value", value)) if t is None]
+            raise ValueError(f"Attention got no {' and no '.join(missing)}; pass query, key and value, or none of them.")
+        self.query = matrix("query", query, "(L, E)")
+        self.key = matrix("key", key, "(S, E)")
+        self.value = matrix("value", value, "(S, Ev)")
+        self._check()
+        (L, E), (S, Ev) = self.query.shape, self.value.shape
+        self.features = _sentence.FEATURES if example else tuple(map(str, range(E)))
+        self.contents = tuple(map(str, range(Ev)))
+        self.tokens = labels("tokens", tokens, S, "key")
+        if query_tokens is None and L == S:
+            query_tokens = self.tokens
+        self.query_tokens = labels("query_tokens", query_tokens, L, "query")
+        self.controls = {
+            "step": Choice("Step", STEPS, "scores", "How far the calculation has got."),
+            "row": Range(
+                "Query row",
+                tuple(range(L)),
+                min(2, L - 1),
+                "The query to follow.",
+                tuple(f"{i}: {token}" for i, token in enumerate(self.query_tokens)),
+            ),
+        }
+
+    def _check(self) -> None:
+        shapes = f"query {tuple(self.query.shape)}, key {tuple(self.key.shape)} and value {tuple(self.value.shape)}"
+        if self.query.shape[1] != self.key.shape[1]:
+            raise ValueError(f"Got {shapes}; query and key need the same last size E: a dot product pairs their entries.")
+        if len(self.key) != len(self.value):
+            raise ValueError(f"Got {shapes}; key and value need the same length S: every key comes with one value.")
+        if not self.query.dtype == self.key.dtype == self.value.dtype:
+            raise ValueError(
+                f"Got query {self.query.dtype}, key {self.key.dtype} and value {self.value.dtype}; "
+                "all three need one type: convert them with .to(dtype)."
+            )
+
+    def compute(self, **state: Any) -> Record:
+        """Return every matrix of the call, and the step and row of one complete state."""
+        scores = self.query @ self.key.T  # (L, S)
+        scaled = scores / math.sqrt(self.query.shape[1])
+        weights = softmax(scaled)
+        matrices = {"query": self.query, "key": self.key, "value": self.value, "scores": scores, "scaled": scaled}
+        matrices |= {"weights": weights, "output": weights @ self.value}
+        return Record(
+            rows=self.query_tokens,
+            columns=self.tokens,
+            features=self.features,
+            contents=self.contents,
+            **{name: tensor.numpy() for name, tensor in matrices.items()},
+            **state,
+        )
+
+    def draw(self, record: Record) -> go.Figure:
+        """Draw the matrices that take part in the record's step, the followed row framed."""
+        drawn = {
+            "Q, K, V": (_query, _key, _value),
+            "scores": (_query, _key_transposed, _scores),
+            "scale": (_scores, _scaled),
+            "softmax": (_scaled, _weights),
+            "output": (_weights, _value, _output),
+        }
+        return maps.draw([matrix(record) for matrix in drawn[record.step]])
+
+    def facts(self, record: Record) -> tuple[Fact, ...]:
+        """Return the arithmetic of the followed row at the record's step, in words and numbers."""
+        told = {
+            "Q, K, V": _told_vectors,
+            "scores": _told_scores,
+            "scale": _told_scale,
+            "softmax": _told_softmax,
+            "output": _told_output,
+        }
+        return told[record.step](record)
+
+    def code(self, **state: Any) -> str:
+        """Return a program that makes every matrix up to the step of a complete state."""
+        (L, E), (S, Ev) = self.query.shape, self.value.shape
+        done = STEPS.index(state["step"])
+        lines = [
+            "import torch",
+            assignment("query", self.query) + f"  # (L, E) = ({L}, {E})",
+            assignment("key", self.key) + f"  # (S, E) = ({S}, {E})",
+            assignment("value", self.value) + f"  # (S, Ev) = ({S}, {Ev})",
+        ]
+        steps = [
+            f"scores = query @ key.T  # (L, S) = ({L}, {S})",
+            f"scaled = scores / {E} ** 0.5",
+            "weights = scaled.softmax(dim=-1)  # each row sums to 1",
+            f"output = weights @ value  # (L, Ev) = ({L}, {Ev})",
+        ]
+        return "\n".join(lines + steps[:done])
+
+
+def _limit(*arrays: np.ndarray) -> float:
+    return float(max(np.abs(array).max() for array in arrays)) or 1.0
+
+
+def _size(letters: str, array: np.ndarray) -> str:
+    return f"({letters}) = ({', '.join(map(str, array.shape))})"
+
+
+def _query(r: Record) -> Map:
+    return Map(
+        "Q",
+        _size("L, E", r.query),
+        r.query,
+        r.rows,
+        r.features,
+        role="query",
+        column_axis=("feature", "soft"),
+        limit=_limit(r.query, r.key, r.value),
+        number="%{z:.3~g}",
+        selected_row=r.row,
+    )
+
+
+def _key(r: Record) -> Map:
+    return Map(
+        "K",
+        _size("S, E", r.key),
+        r.key,
+        r.columns,
+        r.features,
+        role="key",
+        row_axis=("key", "key"),
+        column_axis=("feature", "soft"),
+        limit=_limit(r.query, r.key, r.value),
+        number="%{z:.3~g}",
+    )
+
+
+def _key_transposed(r: Record) -> Map:
+    return Map(
+        "× Kᵀ",
+        _size("E, S", r.key.T),
+        r.key.T,
+        r.features,
+        r.columns,
+        role="key",
+        row_axis=("feature", "soft"),
+        limit=_limit(r.query, r.key, r.value),
+        number="%{z:.3~g}",
+    )
+
+
+def _value(r: Record) -> Map:
+    return Map(
+        "× V" if r.step == "output" else "V",
+        _size("S, Ev", r.value),
+        r.value,
+        r.columns,
+        r.contents,
+        role="value",
+        row_axis=("key", "key"),
+        column_axis=("content", "soft"),
+        limit=_limit(r.query, r.key, r.value),
+        number="%{z:.3~g}",
+    )
+
+
+def _scores(r: Record) -> Map:
+    return Map(
+        "= scores" if r.step == "scores" else "Scores",
+        _size("L, S", r.scores) if r.step == "scores" else f"Q·Kᵀ, colours from −{_limit(r.scores):.3g} to {_limit(r.scores):.3g}",
+        r.scores,
+        r.rows,
+        r.columns,
+        limit=_limit(r.scores),
+        number="%{z:.3~g}",
+        selected_row=r.row,
+    )
+
+
+def _scaled(r: Record) -> Map:
+    return Map(
+        "÷ √E = scaled" if r.step == "scale" else "Scaled scores",
+        f"√{r.query.shape[1]} = {number(math.sqrt(r.query.shape[1]))}, the same colours",
+        r.scaled,
+        r.rows,
+        r.columns,
+        limit=_limit(r.scores),
+        number="%{z:.3~g}",
+        selected_row=r.row,
+    )
+
+
+def _weights(r: Record) -> Map:
+    return Map(
+        "→ softmax = weights" if r.step == "softmax" else "Weights",
+        "each row sums to 1",
+        r.weights,
+        r.rows,
+        r.columns,
+        colours="weight",
+        selected_row=r.row,
+    )
+
+
+def _output(r: Record) -> Map:
+    return Map(
+        "= output",
+        _size("L, Ev", r.output),
+        r.output,
+        r.rows,
+        r.contents,
+        role="output",
+        column_axis=("content", "soft"),
+        limit=_limit(r.query, r.key, r.value),
+        selected_row=r.row,
+    )
+
+
+def _told_vectors(r: Record) -> tuple[Fact, ...]:
+    best = int(r.scores[r.row].argmax())
+    return (
+        (quoted(r.rows[r.row], "query"), " looks for ", Word(vector(r.query[r.row]), "query"), ": its row of Q."),
+        (quoted(r.columns[best], "key"), " can be found by ", Word(vector(r.key[best]), "key"), ": its row of K."),
+        (quoted(r.columns[best], "key"), " hands over ", Word(vector(r.value[best]), "value"), ": its row of V."),
+        (f"{len(r.rows)} queries, {len(r.columns)} keys, and one value for each key.",),
+    )
+
+
+def _told_scores(r: Record) -> tuple[Fact, ...]:
+    row, best = r.row, int(r.scores[r.row].argmax())
+    terms = [f"{number(q)}×{number(k)}" for q, k in zip(r.query[row], r.key[best], strict=True)]
+    return (
+        (
+            *(quoted(r.rows[row], "query"), " · ", quoted(r.columns[best], "key"), " = "),
+            f"{summed(terms)} = {number(r.scores[row, best])}, the largest score of its row.",
+        ),
+        (f"One dot product for each query and key: {len(r.rows)} × {len(r.columns)} = {r.scores.size} scores.",),
+    )
+
+
+def _told_scale(r: Record) -> tuple[Fact, ...]:
+    row, best, E = r.row, int(r.scores[r.row].argmax()), r.query.shape[1]
+    return (
+        (
+            *(quoted(r.rows[row], "query"), " · ", quoted(r.columns[best], "key"), f": {number(r.scores[row, best])} ÷ √{E}"),
+            f" = {number(r.scores[row, best])} ÷ {number(math.sqrt(E))} = {number(r.scaled[row, best])}.",
+        ),
+        (f"Dot products of {E} entries spread about √{E} times as wide as one; dividing keeps the softmax from saturating.",),
+    )
+
+
+def _told_softmax(r: Record) -> tuple[Fact, ...]:
+    row, best = r.row, int(r.scores[r.row].argmax())
+    scaled, weight = r.scaled[row].astype(float), r.weights[row, best]
+    shift = scaled.max() if scaled.max() > 20 else 0.0  # exponents that stay readable; the shares don't change
+    top, total = math.exp(scaled[best] - shift), np.exp(scaled - shift).sum()
+    terms = [f"e^{number(score - shift)}" for score in scaled]
+    return (
+        (
+            *(quoted(r.rows[row], "query"), " → ", quoted(r.columns[best], "key"), f": e^{number(scaled[best] - shift)} ÷ "),
+            f"({summed(terms)}) = {top:.2f} ÷ {total:.2f} = {weight:.2f}.",
+        ),
+        strongest(r.rows[row], r.columns, r.weights[row]),
+        (f"The row's {len(r.columns)} weights sum to {r.weights[row].sum():.2f}.",),
+    )
+
+
+def _told_output(r: Record) -> tuple[Fact, ...]:
+    row = r.row
+    order = np.argsort(-r.weights[row], kind="stable")
+    terms = [f"{r.weights[row, j]:.2f}×{vector(r.value[j])}" for j in order]
+    return (
+        (
+            *("Output of ", quoted(r.rows[row], "query"), " = ", summed(terms, most=3), " = "),
+            *(Word(vector(r.output[row]), "output"), "."),
+        ),
+        strongest(r.rows[row], r.columns, r.weights[row]),
+        ("Its output is an average of the values, weighted by its row.",),
+    )

@@ -1,0 +1,1 @@
+"""Figures from arrays: plotly and numpy only, no torch."""

@@ -1,0 +1,138 @@
+"""The live host: an explorer as Jupyter widgets, with the kernel doing the maths."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import anywidget
+import ipywidgets as widgets
+import plotly.graph_objects as go
+import traitlets
+
+from mha_widgets import markup
+from mha_widgets.explorer import Choice, Control, Explorer, Toggle, View
+from mha_widgets.figures.theme import dark
+from mha_widgets.page import MOST_BUTTONS, style
+
+COPY = ' onclick="navigator.clipboard.writeText(this.parentNode.querySelector(\'code\').textContent);this.textContent=\'Copied\'"'
+
+
+class _Ground(anywidget.AnyWidget):
+    """Tells the kernel whether the notebook is shown on a dark ground."""
+
+    _esm = """
+    export default {
+      render({ model }) {
+        const look = () => {
+          model.set("dark", document.body.dataset.jpThemeLight === "false");
+          model.save_changes();
+        };
+        const watcher = new MutationObserver(look);
+        watcher.observe(document.body, { attributeFilter: ["data-jp-theme-light"] });
+        look();
+        return () => watcher.disconnect();
+      },
+    };
+    """
+    dark = traitlets.Bool(False).tag(sync=True)
+
+
+class Live:
+    """An explorer's controls and one figure, which follows them.
+
+    Attributes:
+        explorer: what is shown.
+        controls: the widget of each control.
+        figure: the figure, changed in place.
+        widget: everything together, to be displayed.
+
+    >>> from mha_widgets import explorers
+    >>> live = Live(explorers.Masks())
+    >>> live.controls["row"].value = 5
+    >>> live.figure.layout.shapes[0].y0
+    4.5
+    """
+
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer = explorer
+        self.controls = {name: _widget(control) for name, control in explorer.controls.items()}
+        self._last = explorer.view()
+        self.figure = go.FigureWidget(self._last.figure)
+        self.figure._config = {"displayModeBar": False, "doubleClick": False}
+        self._ground = _Ground()
+        self._error, self._facts, self._code, self._table = (widgets.HTML() for _ in range(4))
+        for name, control in self.controls.items():
+            control.observe(self._changed, names="value")
+            control.add_class(f"mha-{name}")
+        self._ground.observe(self._redrawn, names="dark")
+        self._told()
+        self.widget = widgets.VBox(
+            [
+                widgets.HTML(f"<style>{style()}</style>{markup.header(explorer)}"),
+                widgets.Box(list(self.controls.values()), layout=widgets.Layout(flex_flow="row wrap", grid_gap="4px 24px")),
+                self._error,
+                self.figure,
+                *(self._facts, self._code, self._table, self._ground),
+            ]
+        )
+        self.widget.add_class("mha-explorer").add_class("mha-live")
+
+    def _changed(self, _: Any) -> None:
+        try:
+            self._last = self.explorer.view(**{name: control.value for name, control in self.controls.items()})
+        except ValueError as error:
+            self._error.value = f'<p class="mha-error" role="alert">{escape(str(error))}</p>'
+            return
+        self._error.value = ""
+        self._redrawn()
+        self._told()
+
+    def _redrawn(self, _: Any = None) -> None:
+        update(self.figure, dark(self._last.figure) if self._ground.dark else self._last.figure)
+
+    def _told(self) -> None:
+        view: View = self._last
+        self._facts.value = f'<ul class="mha-facts">{markup.facts(view.facts)}</ul>'
+        self._code.value = markup.code(view.code, COPY)
+        self._table.value = (
+            f'<details class="mha-table"><summary>{markup.TABLE_SUMMARY}</summary>'
+            f"<div>{markup.tables(view.figure)}</div></details>"
+        )
+        for name, widget in self.controls.items():
+            widget.disabled = name in view.disabled
+            widget.tooltip = view.disabled.get(name, self.explorer.controls[name].help)
+
+
+def update(shown: go.FigureWidget, figure: go.Figure) -> None:
+    """Change a shown figure in place, in one message, until it equals another.
+
+    Args:
+        shown: the widget on the screen.
+        figure: what it is to show; its traces may differ in number and kind.
+    """
+    with shown.batch_update():
+        if [trace.type for trace in shown.data] != [trace.type for trace in figure.data]:
+            shown.data = ()
+            shown.add_traces(figure.data)
+        for old, new in zip(shown.data, figure.data, strict=True):
+            old.update(_changes(old, new), overwrite=True)
+        shown.layout.update(_changes(shown.layout, figure.layout), overwrite=True)
+
+
+def _changes(old: Any, new: Any) -> dict[str, Any]:
+    before, after = old.to_plotly_json(), new.to_plotly_json()
+    gone = dict.fromkeys(before.keys() - after.keys())
+    return gone | {key: value for key, value in after.items() if key not in ("type", "uid")}
+
+
+def _widget(control: Control) -> widgets.ValueWidget:
+    options = list(zip(control.words, control.values, strict=True))
+    common: dict[str, Any] = {"value": control.default, "description": control.label, "style": {"description_width": "initial"}}
+    if isinstance(control, Toggle):
+        return widgets.Checkbox(**common, indent=False)
+    if not isinstance(control, Choice):
+        return widgets.SelectionSlider(options=options, **common)
+    if len(options) <= MOST_BUTTONS:
+        return widgets.ToggleButtons(options=options, **common)
+    return widgets.Dropdown(options=options, **common)

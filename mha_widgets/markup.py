@@ -1,0 +1,74 @@
+"""The parts of an explorer that are words, as HTML: the same in both hosts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from html import escape
+
+import plotly.graph_objects as go
+
+from mha_widgets.explorer import Explorer, Fact
+
+CODE_SUMMARY = "Code for what you see"
+TABLE_SUMMARY = "The numbers as a table"
+
+
+def header(explorer: Explorer) -> str:
+    """Write an explorer's title and prompt."""
+    return f'<p class="mha-title">{escape(explorer.title)}</p><p class="mha-try">{escape(explorer.prompt)}</p>'
+
+
+def facts(rows: Iterable[Fact]) -> str:
+    """Write facts as list items, every word literal.
+
+    >>> from mha_widgets.explorer import Word
+    >>> facts([("See ", Word("<pad>", "key"), ".")])
+    '<li>See <b class="mha-key">&lt;pad&gt;</b>.</li>'
+    """
+    return "".join(f"<li>{''.join(map(_word, row))}</li>" for row in rows)
+
+
+def _word(word: object) -> str:
+    return escape(word) if isinstance(word, str) else f'<b class="mha-{word.role}">{escape(word.text)}</b>'
+
+
+def code(text: str, copy: str = "") -> str:
+    """Write a program behind a fold, with a button to copy it whose attributes are ``copy``."""
+    return (
+        f'<details class="mha-code"><summary>{CODE_SUMMARY}</summary>'
+        f'<button type="button" class="mha-copy"{copy}>Copy</button><pre tabindex="0"><code>{escape(text)}</code></pre></details>'
+    )
+
+
+def tables(figure: go.Figure) -> str:
+    """Write every map of a figure as a table, with the words for its marked cells."""
+    return "".join(map(_table, _read(figure)))
+
+
+def _read(figure: go.Figure) -> list[tuple[str, list[str], list[str], list[list[str]]]]:
+    read = []
+    for trace in figure.data:
+        if trace.type == "heatmap":
+            cells = [[_number(value) for value in row] for row in trace.z]
+            if trace.meta["cells"] == "text":
+                cells = [[str(word) for word in row] for row in trace.text]
+            read.append((trace.name, trace.meta["rows"], trace.meta["columns"], cells))
+        elif trace.mode in ("markers", "text"):  # marks name the cells that they stand on
+            for column, row in zip(trace.x, trace.y, strict=True):
+                read[-1][3][row][column] = trace.name
+    return read
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4g}".replace("-", "−")
+
+
+def _table(read: tuple[str, list[str], list[str], list[list[str]]]) -> str:
+    name, rows, columns, cells = read
+    top = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    body = "".join(
+        f'<tr><th scope="row">{escape(row)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in line)}</tr>'
+        for row, line in zip(rows, cells, strict=True)
+    )
+    return f"<table><caption>{escape(name)}</caption><thead><tr><td></td>{top}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,239 @@
+"""The page host: an explorer as HTML that needs no kernel and no network.
+
+A page holds the view of every state. A view is a tree of small values, and most of them depend
+on few controls or on none. So a page stores, for each place in the tree, its distinct values and
+the pattern in which they come: which controls decide, and which case each combination of those is.
+Equal values and equal patterns are stored once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+from mha_widgets import markup
+from mha_widgets.explorer import Choice, Control, Explorer, Toggle
+from mha_widgets.figures.theme import COLOURS
+
+MOST_STATES = 10_000
+MOST_BUTTONS = 5  # values up to which a choice is a row of buttons
+SCRIPT, STYLE, PLOTLY = "mha-explorer.js", "mha-explorer.css", "plotly.min.js"
+ROLES = {light: f"--mha-{role}" for role, (light, _) in COLOURS.items()}
+
+
+def plain(figure: go.Figure) -> dict[str, Any]:
+    """Return what a page stores of a figure: numbers to 5 digits, colours by role, NaN as null."""
+    return _plain({"data": [trace.to_plotly_json() for trace in figure.data], "layout": figure.layout.to_plotly_json()})
+
+
+def _plain(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v, k) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v, key) for v in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return _rounded(value)
+    if isinstance(value, str) and "color" in key:
+        return ROLES.get(value, value)
+    return value
+
+
+def _rounded(value: float) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    short = float(f"{value:.5g}")
+    return int(short) if short == int(short) else short
+
+
+def payload(explorer: Explorer) -> dict[str, Any]:
+    """Return what a page needs to show every state of an explorer.
+
+    Returns:
+        ``controls``: each control's name and its number of values;
+        ``values``: the distinct values;
+        ``patterns``: which controls decide (by number), and the case of each combination of their
+        values, the last control moving fastest;
+        ``places``: for each place in a view its path, its pattern, and the value in each case
+        (-1: this place doesn't exist there).
+
+    Raises:
+        ValueError: the controls have more than 10,000 combinations.
+    """
+    sizes = [len(control.values) for control in explorer.controls.values()]
+    if math.prod(sizes) > MOST_STATES:
+        counts = " × ".join(f"{len(control.values)} {name}" for name, control in explorer.controls.items())
+        raise ValueError(
+            f"{explorer.name} has {counts} = {math.prod(sizes):,} states, but a page holds at most {MOST_STATES:,}; "
+            "give it shorter data or fewer values, or show it in a notebook."
+        )
+    values: dict[str, int] = {}
+    known: dict[tuple, dict[tuple, int]] = {}
+    columns: dict[tuple, np.ndarray] = {}
+    for index, state in enumerate(explorer.states()):
+        settled = (*explorer.state(**state).values(), *explorer.disabled(**state).items())
+        if settled not in known:
+            known[settled] = {
+                path: values.setdefault(json.dumps(leaf, ensure_ascii=False, sort_keys=True), len(values))
+                for path, leaf in _leaves(_recorded(explorer, state))
+            }
+        for path, value in known[settled].items():
+            if path not in columns:
+                columns[path] = np.full(math.prod(sizes), -1)
+            columns[path][index] = value
+    patterns: dict[tuple, int] = {}
+    places = []
+    for path, column in columns.items():
+        pattern, cases = _factored(column.reshape(sizes))
+        places.append([list(path), patterns.setdefault(pattern, len(patterns)), cases])
+    return {
+        "controls": [[name, len(control.values)] for name, control in explorer.controls.items()],
+        "values": [json.loads(value) for value in values],
+        "patterns": [[list(part) for part in pattern] for pattern in patterns],
+        "places": places,
+    }
+
+
+def _recorded(explorer: Explorer, state: dict[str, Any]) -> dict[str, Any]:
+    try:
+        view = explorer.view(**state)
+    except ValueError as error:
+        return {"error": str(error)}
+    return {
+        "figure": plain(view.figure),
+        "facts": [[word if isinstance(word, str) else [word.text, word.role] for word in fact] for fact in view.facts],
+        "code": view.code.split("\n"),
+        "disabled": dict(view.disabled),
+    }
+
+
+def _leaves(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
+    if isinstance(tree, dict) and tree:
+        items: Any = tree.items()
+    elif isinstance(tree, list) and (path in (("facts",), ("code",)) or (tree and isinstance(tree[0], dict))):
+        items = enumerate(tree)
+    else:
+        yield path, tree
+        return
+    for key, value in items:
+        yield from _leaves(value, (*path, key))
+
+
+def _factored(ids: np.ndarray) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], list[int]]:
+    needed = tuple(axis for axis in range(ids.ndim) if (ids != ids.take([0], axis)).any())
+    kept = ids[tuple(slice(None) if axis in needed else 0 for axis in range(ids.ndim))].ravel().tolist()
+    cases = {value: case for case, value in enumerate(dict.fromkeys(kept))}
+    return (needed, tuple(cases[value] for value in kept)), list(cases)
+
+
+def fragment(explorer: Explorer) -> str:
+    """Return an explorer as one HTML section; style, script and plotly come from the page around."""
+    view = explorer.view()
+    data = json.dumps(payload(explorer), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    title = escape(explorer.title)
+    controls = "".join(_control(name, control) for name, control in explorer.controls.items())
+    return (
+        f'<section class="mha-explorer" data-explorer="{escape(explorer.name)}" aria-label="{title}">'
+        f"{markup.header(explorer)}"
+        f'<form class="mha-controls" autocomplete="off">{controls}</form>'
+        f'<div class="mha-figure" role="img" aria-label="{title}. The numbers are in the table below."></div>'
+        "<noscript><p>The controls need JavaScript. The first view is in the table below.</p></noscript>"
+        '<p class="mha-error" role="alert" hidden></p>'
+        f'<ul class="mha-facts" aria-live="polite">{markup.facts(view.facts)}</ul>'
+        f"{markup.code(view.code)}"
+        f'<details class="mha-table"><summary>{markup.TABLE_SUMMARY}</summary>'
+        f'<div tabindex="0">{markup.tables(view.figure)}</div></details>'
+        f'<script type="application/json" class="mha-data">{data}</script>'
+        "</section>"
+    )
+
+
+def _control(name: str, control: Control) -> str:
+    label, tip, start = escape(control.label), escape(control.help), control.values.index(control.default)
+    words = list(enumerate(map(escape, control.words)))
+    if isinstance(control, Toggle):
+        checked = " checked" if control.default else ""
+        return f'<label class="mha-control" title="{tip}"><input type="checkbox" name="{name}"{checked}> {label}</label>'
+    if not isinstance(control, Choice):
+        return (
+            f'<label class="mha-control" title="{tip}"><span>{label}</span><span>'
+            f'<input type="range" name="{name}" min="0" max="{len(words) - 1}" value="{start}" '
+            f'aria-valuetext="{words[start][1]}"><output>{words[start][1]}</output></span>'
+            f'<script type="application/json">{json.dumps(control.words).replace("<", chr(92) + "u003c")}</script></label>'
+        )
+    if len(words) <= MOST_BUTTONS:
+        buttons = "".join(
+            f'<label><input type="radio" name="{name}" value="{i}"{" checked" if i == start else ""}>{word}</label>'
+            for i, word in words
+        )
+        return (
+            f'<fieldset class="mha-control" title="{tip}"><legend>{label}</legend><span class="mha-buttons">{buttons}</span>'
+            "</fieldset>"
+        )
+    options = "".join(f'<option value="{i}"{" selected" if i == start else ""}>{word}</option>' for i, word in words)
+    return f'<label class="mha-control" title="{tip}"><span>{label}</span><select name="{name}">{options}</select></label>'
+
+
+def style() -> str:
+    """Return the style sheet of explorers: the colours of the theme, light and dark, and the rules."""
+    light, dark = (";".join(f"--mha-{role}:{pair[i]}" for role, pair in COLOURS.items()) for i in (0, 1))
+    return (
+        f".mha-explorer{{{light}}}\n"
+        f"@media (prefers-color-scheme:dark){{html:not([data-theme]) .mha-explorer{{{dark}}}}}\n"
+        f"html[data-theme=dark] .mha-explorer,[data-jp-theme-light=false] .mha-explorer{{{dark}}}\n"
+        + _asset("explorer.css")
+    )
+
+
+def script() -> str:
+    """Return the script that brings explorers on a page to life."""
+    return _asset("explorer.js")
+
+
+def _asset(name: str) -> str:
+    return (files("mha_widgets") / "assets" / name).read_text(encoding="utf-8")
+
+
+def write_assets(folder: Path) -> None:
+    """Write the style sheet, the script and plotly.js, for pages that hold fragments."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in ((STYLE, style()), (SCRIPT, script()), (PLOTLY, get_plotlyjs())):
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def write(explorer: Explorer, path: Path, include_plotlyjs: bool | str) -> None:
+    """Write an explorer as a page of its own; see :meth:`mha_widgets.explorer.Explorer.write_html`."""
+    body = f"<style>body{{margin:1rem}}\n{style()}</style>{fragment(explorer)}{_plotly(include_plotlyjs, path.parent)}"
+    path.write_text(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f"<title>{escape(explorer.title)}</title></head><body>{body}<script>{script()}</script></body></html>\n",
+        encoding="utf-8",
+    )
+
+
+def _plotly(include: bool | str, folder: Path) -> str:
+    if include is True:
+        return f"<script>{get_plotlyjs()}</script>"
+    if include is False:
+        return ""
+    if include == "directory":
+        (folder / PLOTLY).write_text(get_plotlyjs(), encoding="utf-8")
+        return f'<script src="{PLOTLY}"></script>'
+    if include == "cdn":
+        return f'<script src="https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"></script>'
+    if isinstance(include, str) and include.endswith(".js"):
+        return f'<script src="{escape(include)}"></script>'
+    raise ValueError(
+        f'Got include_plotlyjs={include!r}; it is True, False, "cdn", "directory" or an address that ends in ".js".'
+    )

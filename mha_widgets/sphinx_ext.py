@@ -1,0 +1,79 @@
+"""The Sphinx extension: explorers without a kernel in a Jupyter Book or any other Sphinx project.
+
+Add ``mha_widgets.sphinx_ext`` to the project's extensions. Then an explorer at the end of a
+notebook's cell is alive on the built page, and the directive ``mha-explorer`` puts one on a page
+of prose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.util.docutils import SphinxDirective
+
+from mha_widgets import explorers, page
+from mha_widgets.explorer import HOST
+
+FOLDER = "mha_widgets"  # in the site's _static
+
+
+class MhaExplorer(SphinxDirective):
+    """Shows an explorer by its name in the catalogue, with its own data."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return the explorer as raw HTML.
+
+        Raises:
+            docutils.parsers.rst.DirectiveError: no explorer has that name.
+        """
+        name, catalog = self.arguments[0], explorers.catalog()
+        if name not in catalog:
+            raise self.error(f"There is no explorer {name!r}; there are {', '.join(catalog)}.")
+        return [nodes.raw("", catalog[name]().to_html(), format="html")]
+
+
+def fingerprint() -> str:
+    """Return a digest of everything in the package, and of the versions of torch and plotly."""
+    digest = hashlib.sha256(f"{version('torch')} {version('plotly')}".encode())
+    root = Path(str(files("mha_widgets")))
+    for path in sorted(root.rglob("*")):
+        if path.suffix in (".py", ".js", ".css"):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _configure(app: Sphinx, config: Config) -> None:
+    os.environ[HOST] = "page"  # inherited by the kernels that execute the notebooks
+    cache = Path(config["nb_execution_cache_path"] or Path(app.outdir).parent / ".jupyter_cache")
+    config["nb_execution_cache_path"] = str(cache / f"mha_widgets-{config['mha_widgets_fingerprint']}")
+
+
+def _write_assets(app: Sphinx) -> None:
+    if app.builder.format == "html":
+        page.write_assets(Path(app.outdir) / "_static" / FOLDER)
+
+
+def _link_assets(app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    if 'class="mha-explorer"' in context.get("body", ""):
+        app.add_css_file(f"{FOLDER}/{page.STYLE}")
+        app.add_js_file(f"{FOLDER}/{page.SCRIPT}", loading_method="defer")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect the extension to a Sphinx project."""
+    app.add_directive("mha-explorer", MhaExplorer)
+    app.add_config_value("mha_widgets_fingerprint", fingerprint(), "env")  # a changed package rebuilds every page
+    app.connect("config-inited", _configure)
+    app.connect("builder-inited", _write_assets)
+    app.connect("html-page-context", _link_assets)
+    return {"version": version("mha_widgets"), "parallel_read_safe": True, "parallel_write_safe": True}
