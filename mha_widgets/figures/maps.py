@@ -159,7 +159,7 @@ Box = tuple[float, float, float, float]  # left, top, width, height of a map's c
 
 
 def _label_width(one: Map) -> float:
-    return LETTER * min(max(map(len, one.rows)), LONGEST_LABEL) + LINE + 8
+    return LETTER * min(max(map(len, one.rows)), LONGEST_LABEL) + LINE + 16
 
 
 def _label_height(one: Map) -> float:
