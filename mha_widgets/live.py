@@ -13,7 +13,6 @@ import traitlets
 from mha_widgets import markup
 from mha_widgets.explorer import Choice, Control, Explorer, Toggle, View
 from mha_widgets.figures.theme import dark
-from mha_widgets.page import MOST_BUTTONS, style
 
 COPY = ' onclick="navigator.clipboard.writeText(this.parentNode.querySelector(\'code\').textContent);this.textContent=\'Copied\'"'
 
@@ -69,7 +68,7 @@ class Live:
         self._told()
         self.widget = widgets.VBox(
             [
-                widgets.HTML(f"<style>{style()}</style>{markup.header(explorer)}"),
+                widgets.HTML(f"<style>{markup.style()}</style>{markup.header(explorer)}"),
                 widgets.Box(list(self.controls.values()), layout=widgets.Layout(flex_flow="row wrap", grid_gap="4px 24px")),
                 self._error,
                 self.figure,
@@ -133,6 +132,6 @@ def _widget(control: Control) -> widgets.ValueWidget:
         return widgets.Checkbox(**common, indent=False)
     if not isinstance(control, Choice):
         return widgets.SelectionSlider(options=options, **common)
-    if len(options) <= MOST_BUTTONS:
+    if len(options) <= markup.MOST_BUTTONS:
         return widgets.ToggleButtons(options=options, **common)
     return widgets.Dropdown(options=options, **common)

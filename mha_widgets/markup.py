@@ -1,17 +1,19 @@
-"""The parts of an explorer that are words, as HTML: the same in both hosts."""
+"""What both hosts share: the parts of an explorer that are words, as HTML, and their style."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from html import escape
+from importlib.resources import files
 
 import plotly.graph_objects as go
 
 from mha_widgets.explorer import Explorer, Fact
+from mha_widgets.figures.theme import COLOURS
 
 CODE_SUMMARY = "Code for what you see"
 TABLE_SUMMARY = "The numbers as a table"
+MOST_BUTTONS = 5  # values up to which a choice is a row of buttons
 
 
 def header(explorer: Explorer) -> str:
@@ -60,8 +62,8 @@ def _read(figure: go.Figure) -> list[tuple[str, list[str], list[str], list[list[
     return read
 
 
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.4g}".replace("-", "−")
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}".replace("-", "−")
 
 
 def _table(read: tuple[str, list[str], list[str], list[list[str]]]) -> str:
@@ -72,3 +74,19 @@ def _table(read: tuple[str, list[str], list[str], list[list[str]]]) -> str:
         for row, line in zip(rows, cells, strict=True)
     )
     return f"<table><caption>{escape(name)}</caption><thead><tr><td></td>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def style() -> str:
+    """Return the style sheet of explorers: the colours of the theme, light and dark, and the rules."""
+    light, dark = (";".join(f"--mha-{role}:{pair[i]}" for role, pair in COLOURS.items()) for i in (0, 1))
+    return (
+        f".mha-explorer{{{light}}}\n"
+        f"@media (prefers-color-scheme:dark){{html:not([data-theme]) .mha-explorer{{{dark}}}}}\n"
+        f"html[data-theme=dark] .mha-explorer,[data-jp-theme-light=false] .mha-explorer{{{dark}}}\n"
+        + asset("explorer.css")
+    )
+
+
+def asset(name: str) -> str:
+    """Read a file of ``assets/``."""
+    return (files("mha_widgets") / "assets" / name).read_text(encoding="utf-8")

@@ -12,7 +12,6 @@ import json
 import math
 from collections.abc import Iterator
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from mha_widgets.explorer import Choice, Control, Explorer, Toggle
 from mha_widgets.figures.theme import COLOURS
 
 MOST_STATES = 10_000
-MOST_BUTTONS = 5  # values up to which a choice is a row of buttons
 SCRIPT, STYLE, PLOTLY = "mha-explorer.js", "mha-explorer.css", "plotly.min.js"
 ROLES = {light: f"--mha-{role}" for role, (light, _) in COLOURS.items()}
 
@@ -171,7 +169,7 @@ def _control(name: str, control: Control) -> str:
             f'aria-valuetext="{words[start][1]}"><output>{words[start][1]}</output></span>'
             f'<script type="application/json">{json.dumps(control.words).replace("<", chr(92) + "u003c")}</script></label>'
         )
-    if len(words) <= MOST_BUTTONS:
+    if len(words) <= markup.MOST_BUTTONS:
         buttons = "".join(
             f'<label><input type="radio" name="{name}" value="{i}"{" checked" if i == start else ""}>{word}</label>'
             for i, word in words
@@ -184,36 +182,21 @@ def _control(name: str, control: Control) -> str:
     return f'<label class="mha-control" title="{tip}"><span>{label}</span><select name="{name}">{options}</select></label>'
 
 
-def style() -> str:
-    """Return the style sheet of explorers: the colours of the theme, light and dark, and the rules."""
-    light, dark = (";".join(f"--mha-{role}:{pair[i]}" for role, pair in COLOURS.items()) for i in (0, 1))
-    return (
-        f".mha-explorer{{{light}}}\n"
-        f"@media (prefers-color-scheme:dark){{html:not([data-theme]) .mha-explorer{{{dark}}}}}\n"
-        f"html[data-theme=dark] .mha-explorer,[data-jp-theme-light=false] .mha-explorer{{{dark}}}\n"
-        + _asset("explorer.css")
-    )
-
-
 def script() -> str:
     """Return the script that brings explorers on a page to life."""
-    return _asset("explorer.js")
-
-
-def _asset(name: str) -> str:
-    return (files("mha_widgets") / "assets" / name).read_text(encoding="utf-8")
+    return markup.asset("explorer.js")
 
 
 def write_assets(folder: Path) -> None:
     """Write the style sheet, the script and plotly.js, for pages that hold fragments."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in ((STYLE, style()), (SCRIPT, script()), (PLOTLY, get_plotlyjs())):
+    for name, text in ((STYLE, markup.style()), (SCRIPT, script()), (PLOTLY, get_plotlyjs())):
         (folder / name).write_text(text, encoding="utf-8")
 
 
 def write(explorer: Explorer, path: Path, include_plotlyjs: bool | str) -> None:
     """Write an explorer as a page of its own; see :meth:`mha_widgets.explorer.Explorer.write_html`."""
-    body = f"<style>body{{margin:1rem}}\n{style()}</style>{fragment(explorer)}{_plotly(include_plotlyjs, path.parent)}"
+    body = f"<style>body{{margin:1rem}}\n{markup.style()}</style>{fragment(explorer)}{_plotly(include_plotlyjs, path.parent)}"
     path.write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def matrix(name: str, tensor: Tensor, letters: str) -> Tensor:
-    """Return a 2D tensor of finite numbers, detached, or say what is wrong with it."""
+    """Return a 2D tensor of finite numbers, detached and at least float32, or say what is wrong with it."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}; pass a tensor {letters}.")
     if tensor.dim() != 2:
@@ -27,17 +27,18 @@ def matrix(name: str, tensor: Tensor, letters: str) -> Tensor:
             f"{name} holds {tensor[place].item()} at {place}; "
             "pass finite numbers: a NaN or inf there would spread over whole rows."
         )
-    return tensor.detach().cpu()
+    tensor = tensor.detach().cpu()
+    return tensor if tensor.dtype == torch.float64 else tensor.float()  # numpy has no bfloat16
 
 
 def labels(name: str, tokens: Sequence[str] | None, length: int, what: str) -> tuple[str, ...]:
-    """Return one label a position, or say how many tokens are wanted."""
+    """Return one label for each of some things, numbers if none are given, or say how many are wanted."""
     if tokens is None:
         return tuple(map(str, range(length)))
     if isinstance(tokens, str):
-        raise TypeError(f"{name} is one string; pass a list of {length} strings, one for each {what}.")
+        raise TypeError(f"{name} is one string; pass a list of {length} strings, one for each of the {what}.")
     if len(tokens) != length:
-        raise ValueError(f"{name} has {len(tokens)} entries for {length} {what} positions; pass one for each.")
+        raise ValueError(f"{name} has {len(tokens)} entries for {length} {what}; pass one for each.")
     return tuple(map(str, tokens))
 
 

@@ -27,12 +27,12 @@ def joined(words: Sequence[Word]) -> Fact:
 
 
 def number(value: float) -> str:
-    """Write a number with two decimals, and whole ones without.
+    """Write a number with two decimals, or without where they are zeros.
 
-    >>> number(3.0), number(-0.125)
-    ('3', '−0.12')
+    >>> number(2.9999), number(-0.25)
+    ('3', '−0.25')
     """
-    return (f"{value:.0f}" if value == int(value) else f"{value:.2f}").replace("-", "−")
+    return f"{value:.2f}".removesuffix(".00").replace("-", "−")
 
 
 def vector(values: np.ndarray) -> str:

@@ -63,6 +63,7 @@ class Attention(Explorer):
         value: (S, Ev).
         tokens: S labels for the keys.
         query_tokens: L labels for the queries; the keys' labels if L = S.
+        features: E labels for the entries of queries and keys.
 
     Raises:
         TypeError: something other than tensors and lists of strings.
@@ -85,11 +86,12 @@ class Attention(Explorer):
         *,
         tokens: Sequence[str] | None = None,
         query_tokens: Sequence[str] | None = None,
+        features: Sequence[str] | None = None,
     ) -> None:
-        example = query is None and key is None and value is None
-        if example:
+        if query is None and key is None and value is None:
             query, key, value = _sentence.QUERY, _sentence.KEY, _sentence.VALUE
             tokens = _sentence.TOKENS if tokens is None else tokens
+            features = _sentence.FEATURES if features is None else features
         if query is None or key is None or value is None:
             missing = [n for n, t in (("query", query), ("key", key), ("value", value)) if t is None]
             raise ValueError(f"Attention got no {' and no '.join(missing)}; pass query, key and value, or none of them.")
@@ -98,12 +100,12 @@ class Attention(Explorer):
         self.value = matrix("value", value, "(S, Ev)")
         self._check()
         (L, E), (S, Ev) = self.query.shape, self.value.shape
-        self.features = _sentence.FEATURES if example else tuple(map(str, range(E)))
+        self.features = labels("features", features, E, "features")
         self.contents = tuple(map(str, range(Ev)))
-        self.tokens = labels("tokens", tokens, S, "key")
+        self.tokens = labels("tokens", tokens, S, "keys")
         if query_tokens is None and L == S:
             query_tokens = self.tokens
-        self.query_tokens = labels("query_tokens", query_tokens, L, "query")
+        self.query_tokens = labels("query_tokens", query_tokens, L, "queries")
         self.controls = {
             "step": Choice("Step", STEPS, "scores", "How far the calculation has got."),
             "row": Range(

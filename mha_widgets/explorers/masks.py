@@ -91,10 +91,10 @@ class Masks(Explorer):
                 f"{self.key.dtype}; their last sizes and their types must be equal."
             )
         L, S = len(self.query), len(self.key)
-        self.tokens = labels("tokens", tokens, S, "key")
+        self.tokens = labels("tokens", tokens, S, "keys")
         if query_tokens is None and L == S:
             query_tokens = self.tokens
-        self.query_tokens = labels("query_tokens", query_tokens, L, "query")
+        self.query_tokens = labels("query_tokens", query_tokens, L, "queries")
         self.controls = {
             "attn_mask": Choice(
                 "Mask", ("none", "causal", "padding", "causal + padding", "window"), "causal", "Which keys are blocked."
@@ -114,8 +114,7 @@ class Masks(Explorer):
                 "Query row",
                 tuple(range(L)),
                 min(2, L - 1),
-                "The row to look at.",
-                tuple(f"{i}: {token}" for i, token in enumerate(self.query_tokens)),
+                "The row to look at, from 0 at the top.",
             ),
         }
 

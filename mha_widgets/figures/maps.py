@@ -104,7 +104,7 @@ def _traces(one: Map, index: int) -> list[dict[str, Any]]:
         "type": "heatmap",
         "name": one.title,
         "meta": {"rows": list(one.rows), "columns": list(one.columns), "cells": "z" if "%{z" in one.number else "text"},
-        "z": np.asarray(one.values, dtype=float),
+        "z": np.where(np.isnan(one.values), None, one.values),  # a NaN could not be sent to a notebook
         "zmin": low,
         "zmax": high,
         "colorscale": scale(one.colours),

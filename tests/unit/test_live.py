@@ -1,0 +1,79 @@
+"""The live host, as the kernel sees it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import ipywidgets as widgets
+import plotly.graph_objects as go
+import pytest
+
+from mha_widgets import explorers, page
+from mha_widgets.explorer import Explorer
+from mha_widgets.figures.theme import dark
+from mha_widgets.live import Live
+
+
+def drawn(figure: go.Figure) -> dict[str, Any]:
+    """Return a figure without the ids of its traces and what is empty."""
+    plain = page.plain(figure)
+    for trace in plain["data"]:
+        trace.pop("uid", None)
+    plain["layout"] = {key: value for key, value in plain["layout"].items() if value != {}}
+    return plain
+
+
+@pytest.mark.parametrize("name", explorers.catalog())
+def test_the_figure_follows_the_controls(name: str) -> None:
+    explorer = explorers.catalog()[name]()
+    live = Live(explorer)
+    for state in random.Random(0).sample(list(explorer.states()), 25):
+        for control, value in state.items():
+            live.controls[control].value = value
+        view = explorer.view(**state)
+        assert drawn(live.figure) == drawn(view.figure), state
+        assert {control for control, widget in live.controls.items() if widget.disabled} == set(view.disabled)
+
+
+def test_one_change_is_one_message(parts: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = Live(parts)
+    live.controls["parts"].value = 2
+    sent: list[Any] = []
+    monkeypatch.setattr(live.figure, "_send_update_msg", lambda **message: sent.append(message))
+    live.controls["row"].value = 3
+    assert len(sent) <= 1
+
+
+def test_a_state_that_makes_no_sense_is_said_and_the_last_figure_stays(parts: Explorer) -> None:
+    live = Live(parts)
+    live.controls["parts"].value = 2
+    before = drawn(live.figure)
+    live.controls["parts"].value = 3
+    told = [child.value for child in live.widget.children if isinstance(child, widgets.HTML)]
+    message = '<p class="mha-error" role="alert">4 tokens can&#x27;t be cut into 3 &lt;equal&gt; parts; choose 1 or 2.</p>'
+    assert message in told
+    assert drawn(live.figure) == before
+    live.controls["parts"].value = 1
+    assert message not in [child.value for child in live.widget.children if isinstance(child, widgets.HTML)]
+
+
+def test_kinds_of_controls(parts: Explorer) -> None:
+    kinds = {name: type(widget) for name, widget in Live(parts).controls.items()}
+    assert kinds == {"parts": widgets.ToggleButtons, "row": widgets.SelectionSlider, "shout": widgets.Checkbox}
+
+
+def test_on_a_dark_ground_the_figure_is_dark(parts: Explorer) -> None:
+    live = Live(parts)
+    live._ground.dark = True
+    assert drawn(live.figure) == drawn(dark(parts.view().figure))
+    live.controls["row"].value = 1
+    assert drawn(live.figure) == drawn(dark(parts.view(row=1).figure))
+
+
+def test_tokens_are_literal(hostile: Explorer) -> None:
+    live = Live(hostile)
+    live.controls["row"].value = 2
+    told = " ".join(child.value for child in live.widget.children if isinstance(child, widgets.HTML))
+    assert '<b class="mha-key">&lt;/script&gt;</b>' in told
+    assert "</script>" not in told

@@ -1,0 +1,89 @@
+"""The Sphinx extension in a small project of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import mha_widgets
+
+PACKAGE = Path(mha_widgets.__file__).parent
+CONFIG = """
+extensions = ["myst_nb", "mha_widgets.sphinx_ext"]
+nb_execution_mode = "cache"
+nb_mime_priority_overrides = [["html", "text/html", 0]]
+"""
+CELL = "from mha_widgets import explorers\nexplorers.Attention()"
+
+
+class Project:
+    """A Sphinx project with a copy of the package, which a test may change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(PACKAGE, folder / "lib" / "mha_widgets", ignore=shutil.ignore_patterns("__pycache__"))
+        self.source = folder / "source"
+        self.source.mkdir()
+        (self.source / "conf.py").write_text(CONFIG)
+        (self.source / "index.md").write_text("# Start\n\n```{mha-explorer} Attention\n```\n\n```{toctree}\nchapter\nplain\n```\n")
+        (self.source / "plain.md").write_text("# Plain\n")
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Chapter"), nbformat.v4.new_code_cell(CELL)])
+        nbformat.write(notebook, self.source / "chapter.ipynb")
+
+    def build(self, *options: str) -> subprocess.CompletedProcess[str]:
+        paths = [str(self.folder / "lib"), os.environ.get("PYTHONPATH", "")]
+        return subprocess.run(
+            [sys.executable, "-m", "sphinx", "-b", "html", *options, str(self.source), str(self.folder / "site" / "html")],
+            cwd=self.folder,  # not the folder of the real package
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            capture_output=True,
+            text=True,
+        )
+
+    def page(self, name: str) -> str:
+        return (self.folder / "site" / "html" / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = Project(tmp_path_factory.mktemp("project"))
+    result = made.build("-W", "-n")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return made
+
+
+@pytest.mark.parametrize("name", ["index.html", "chapter.html"])
+def test_a_page_with_an_explorer_has_what_it_needs(project: Project, name: str) -> None:
+    html = project.page(name)
+    assert html.count('<section class="mha-explorer" data-explorer="Attention"') == 1
+    assert "_static/mha_widgets/mha-explorer.js" in html and "_static/mha_widgets/mha-explorer.css" in html
+    for asset in ("mha-explorer.js", "mha-explorer.css", "plotly.min.js"):
+        assert (project.folder / "site" / "html" / "_static" / "mha_widgets" / asset).stat().st_size > 1000
+
+
+def test_a_page_without_an_explorer_loads_nothing_of_it(project: Project) -> None:
+    assert "mha-explorer" not in project.page("plain.html")
+
+
+def test_a_changed_package_changes_every_page(project: Project) -> None:
+    source = project.folder / "lib" / "mha_widgets" / "explorers" / "attention.py"
+    unchanged = project.build("-W")
+    assert "0 added, 0 changed, 0 removed" in unchanged.stdout
+    source.write_text(source.read_text().replace("step by step", "one step after another"))
+    result = project.build("-W")
+    assert result.returncode == 0, result.stdout + result.stderr
+    for name in ("index.html", "chapter.html"):
+        assert "attention, one step after another" in project.page(name)
+
+
+def test_an_unknown_explorer_is_named_with_those_there_are(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    (project.source / "index.md").write_text("# Start\n\n```{mha-explorer} Mask\n```\n")
+    (project.source / "chapter.ipynb").unlink()
+    assert "There is no explorer 'Mask'; there are Attention, Masks." in project.build().stderr
