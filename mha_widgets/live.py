@@ -17,24 +17,27 @@ from mha_widgets.figures.theme import dark
 COPY = ' onclick="navigator.clipboard.writeText(this.parentNode.querySelector(\'code\').textContent);this.textContent=\'Copied\'"'
 
 
-class _Ground(anywidget.AnyWidget):
-    """Tells the kernel whether the notebook is shown on a dark ground."""
+class _Screen(anywidget.AnyWidget):
+    """Tells the kernel how wide the explorer is shown, and whether on a dark ground."""
 
     _esm = """
     export default {
-      render({ model }) {
-        const look = () => {
-          model.set("dark", document.body.dataset.jpThemeLight === "false");
-          model.save_changes();
-        };
-        const watcher = new MutationObserver(look);
-        watcher.observe(document.body, { attributeFilter: ["data-jp-theme-light"] });
+      render({ model, el }) {
+        const tell = (name, value) => { model.set(name, value); model.save_changes(); };
+        const look = () => tell("dark", document.body.dataset.jpThemeLight === "false");
+        const theme = new MutationObserver(look);
+        const size = new ResizeObserver(([{ contentRect }]) => {
+          if (contentRect.width) tell("width", Math.floor(contentRect.width));
+        });
+        theme.observe(document.body, { attributeFilter: ["data-jp-theme-light"] });
+        size.observe(el);
         look();
-        return () => watcher.disconnect();
+        return () => { theme.disconnect(); size.disconnect(); };
       },
     };
     """
     dark = traitlets.Bool(False).tag(sync=True)
+    width = traitlets.Int(860).tag(sync=True)
 
 
 class Live:
@@ -59,20 +62,20 @@ class Live:
         self._last = explorer.view()
         self.figure = go.FigureWidget(self._last.figure)
         self.figure._config = {"displayModeBar": False, "doubleClick": False}
-        self._ground = _Ground()
+        self._screen = _Screen()
         self._error, self._facts, self._code, self._table = (widgets.HTML() for _ in range(4))
         for name, control in self.controls.items():
             control.observe(self._changed, names="value")
             control.add_class(f"mha-{name}")
-        self._ground.observe(self._redrawn, names="dark")
+        self._screen.observe(self._redrawn, names=["dark", "width"])
         self._told()
         self.widget = widgets.VBox(
             [
                 widgets.HTML(f"<style>{markup.style()}</style>{markup.header(explorer)}"),
-                widgets.Box(list(self.controls.values()), layout=widgets.Layout(flex_flow="row wrap", grid_gap="4px 24px")),
+                widgets.Box(list(self.controls.values()), layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 28px", margin="8px 0")),
                 self._error,
                 self.figure,
-                *(self._facts, self._code, self._table, self._ground),
+                *(self._facts, self._code, self._table, self._screen),
             ]
         )
         self.widget.add_class("mha-explorer").add_class("mha-live")
@@ -88,7 +91,14 @@ class Live:
         self._told()
 
     def _redrawn(self, _: Any = None) -> None:
-        update(self.figure, dark(self._last.figure) if self._ground.dark else self._last.figure)
+        data = [trace.to_plotly_json() for trace in self._last.figure.data]
+        layout = self._last.figure.layout.to_plotly_json() | {"width": self._screen.width}
+        meta = layout.get("meta", {})
+        if self._screen.width < meta.get("narrow_below", 0):
+            layout |= {key: layout[key] | new if isinstance(new, dict) else new for key, new in meta["narrow"].items()}
+        if self._screen.dark:
+            data, layout = dark(data), dark(layout)
+        update(self.figure, data, layout)
 
     def _told(self) -> None:
         view: View = self._last
@@ -103,26 +113,26 @@ class Live:
             widget.tooltip = view.disabled.get(name, self.explorer.controls[name].help)
 
 
-def update(shown: go.FigureWidget, figure: go.Figure) -> None:
-    """Change a shown figure in place, in one message, until it equals another.
+def update(shown: go.FigureWidget, data: list[dict[str, Any]], layout: dict[str, Any]) -> None:
+    """Change a shown figure in place, in one message, until it has these traces and this layout.
 
     Args:
         shown: the widget on the screen.
-        figure: what it is to show; its traces may differ in number and kind.
+        data: its traces to be; they may differ from the shown ones in number and kind.
+        layout: its layout to be.
     """
     with shown.batch_update():
-        if [trace.type for trace in shown.data] != [trace.type for trace in figure.data]:
+        if [trace.type for trace in shown.data] != [trace["type"] for trace in data]:
             shown.data = ()
-            shown.add_traces(figure.data)
-        for old, new in zip(shown.data, figure.data, strict=True):
+            shown.add_traces(data)
+        for old, new in zip(shown.data, data, strict=True):
             old.update(_changes(old, new), overwrite=True)
-        shown.layout.update(_changes(shown.layout, figure.layout), overwrite=True)
+        shown.layout.update(_changes(shown.layout, layout), overwrite=True)
 
 
-def _changes(old: Any, new: Any) -> dict[str, Any]:
-    before, after = old.to_plotly_json(), new.to_plotly_json()
-    gone = dict.fromkeys(before.keys() - after.keys())
-    return gone | {key: value for key, value in after.items() if key not in ("type", "uid")}
+def _changes(old: Any, new: dict[str, Any]) -> dict[str, Any]:
+    gone = dict.fromkeys(old.to_plotly_json().keys() - new.keys())
+    return gone | {key: value for key, value in new.items() if key not in ("type", "uid")}
 
 
 def _widget(control: Control) -> widgets.ValueWidget:
@@ -133,5 +143,6 @@ def _widget(control: Control) -> widgets.ValueWidget:
     if not isinstance(control, Choice):
         return widgets.SelectionSlider(options=options, **common)
     if len(options) <= markup.MOST_BUTTONS:
+        common["style"] |= {"button_width": "auto"}
         return widgets.ToggleButtons(options=options, **common)
     return widgets.Dropdown(options=options, **common)

@@ -1,7 +1,6 @@
 // Brings the explorers on a page to life. A classic script, so that it also loads from a file on disk.
 (() => {
   "use strict";
-  const NARROW = 560; // px: below this width maps are stacked
   const here = document.currentScript && document.currentScript.src;
   let loading = null;
 
@@ -48,7 +47,7 @@
 
   const narrowed = (layout) => {
     const merged = { ...layout };
-    for (const [key, value] of Object.entries(layout.meta?.narrow ?? {})) {
+    for (const [key, value] of Object.entries(layout.meta.narrow)) {
       merged[key] = isObject(value) ? { ...layout[key], ...value } : value;
     }
     return merged;
@@ -128,8 +127,8 @@
     const fillTable = () => part("table").querySelector("div").replaceChildren(...tables(view.figure));
 
     function draw() {
-      const width = host.clientWidth, narrow = width < NARROW;
-      const layout = narrow ? narrowed(view.figure.layout) : view.figure.layout;
+      const width = host.clientWidth, meta = view.figure.layout.meta;
+      const layout = width < meta?.narrow_below ? narrowed(view.figure.layout) : view.figure.layout;
       host.style.minHeight = `${layout.height}px`;
       if (!window.Plotly || !width) return;
       const style = getComputedStyle(root);

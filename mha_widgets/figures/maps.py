@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from mha_widgets.figures.theme import CLEAR, TEMPLATE, colour, scale
 
 WIDE, NARROW = 860, 330  # px: the widths that a figure is laid out for
+NARROW_BELOW = 680  # px: in less room than this, maps are stacked
 LARGEST_CELL = {WIDE: 44, NARROW: 40}
 LETTER, LINE, TITLE = 7.2, 20, 46  # px: a letter's width, a text line's height, the room above a map
 LONGEST_LABEL = 12
@@ -77,8 +78,8 @@ def literal(text: str, longest: int | None = LONGEST_LABEL) -> str:
 def draw(maps: Sequence[Map]) -> go.Figure:
     """Draw maps side by side.
 
-    The figure's ``layout.meta["narrow"]`` holds the layout changes that stack the maps for a
-    screen too narrow for a row.
+    The figure's ``layout.meta`` holds the layout changes that stack the maps, ``narrow``, and the
+    width in px below which a host is to make them, ``narrow_below``.
 
     Args:
         maps: what to draw, from the left.
@@ -93,18 +94,19 @@ def draw(maps: Sequence[Map]) -> go.Figure:
     """
     traces = [trace for index, one in enumerate(maps, 1) for trace in _traces(one, index)]
     layout = _layout(maps, _row(maps))
-    layout["meta"] = {"narrow": _placed(maps, _stack(maps))}
+    layout["meta"] = {"narrow_below": NARROW_BELOW, "narrow": _placed(maps, _stack(maps))}
     return go.Figure(traces, layout)
 
 
 def _traces(one: Map, index: int) -> list[dict[str, Any]]:
     axes = {"xaxis": f"x{index}" if index > 1 else "x", "yaxis": f"y{index}" if index > 1 else "y"}
+    values = np.asarray(one.values, dtype=float)
     low, high = {"weight": (0, 1), "mask": (0, 1), "signed": (-one.limit, one.limit)}[one.colours]
     heatmap: dict[str, Any] = {
         "type": "heatmap",
         "name": one.title,
         "meta": {"rows": list(one.rows), "columns": list(one.columns), "cells": "z" if "%{z" in one.number else "text"},
-        "z": np.where(np.isnan(one.values), None, one.values),  # a NaN could not be sent to a notebook
+        "z": np.where(np.isnan(values), None, values),  # a NaN could not be sent to a notebook
         "zmin": low,
         "zmax": high,
         "colorscale": scale(one.colours),

@@ -78,18 +78,14 @@ TEMPLATE = go.layout.Template(
 _DARK = dict(COLOURS.values())
 
 
-def dark(figure: go.Figure) -> go.Figure:
-    """Return a copy of a figure in the dark value of each colour.
+def dark(tree: Any, key: str = "") -> Any:
+    """Return a copy of a figure's data or layout, as dictionaries, in the dark value of each colour.
 
-    >>> dark(go.Figure(layout={"font": {"color": colour("ink")}})).layout.font.color == COLOURS["ink"][1]
-    True
+    >>> dark({"font": {"color": colour("ink")}, "text": colour("ink")})
+    {'font': {'color': '#e8ebef'}, 'text': '#1d2430'}
     """
-    return go.Figure(_swapped([trace.to_plotly_json() for trace in figure.data]), _swapped(figure.layout.to_plotly_json()))
-
-
-def _swapped(value: Any, key: str = "") -> Any:
-    if isinstance(value, dict):
-        return {k: _swapped(v, k) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_swapped(v, key) for v in value]
-    return _DARK.get(value, value) if isinstance(value, str) and "color" in key else value
+    if isinstance(tree, dict):
+        return {k: dark(v, k) for k, v in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [dark(v, key) for v in tree]
+    return _DARK.get(tree, tree) if isinstance(tree, str) and "color" in key else tree

@@ -11,7 +11,7 @@ import pytest
 
 from mha_widgets import explorers, page
 from mha_widgets.explorer import Explorer
-from mha_widgets.figures.theme import dark
+from mha_widgets.figures.theme import COLOURS
 from mha_widgets.live import Live
 
 
@@ -20,7 +20,7 @@ def drawn(figure: go.Figure) -> dict[str, Any]:
     plain = page.plain(figure)
     for trace in plain["data"]:
         trace.pop("uid", None)
-    plain["layout"] = {key: value for key, value in plain["layout"].items() if value != {}}
+    plain["layout"] = {key: value for key, value in plain["layout"].items() if value != {} and key != "width"}
     return plain
 
 
@@ -65,10 +65,24 @@ def test_kinds_of_controls(parts: Explorer) -> None:
 
 def test_on_a_dark_ground_the_figure_is_dark(parts: Explorer) -> None:
     live = Live(parts)
-    live._ground.dark = True
-    assert drawn(live.figure) == drawn(dark(parts.view().figure))
-    live.controls["row"].value = 1
-    assert drawn(live.figure) == drawn(dark(parts.view(row=1).figure))
+    live._screen.dark = True
+    live.controls["parts"].value = 2
+    live.controls["shout"].value = True
+    ink, cross = COLOURS["ink"][1], COLOURS["cross"][1]
+    assert (live.figure.layout.annotations[0].font.color, live.figure.data[1].marker.line.color) == (ink, cross)
+    live._screen.dark = False
+    assert drawn(live.figure) == drawn(parts.view(parts=2, shout=True).figure)
+
+
+def test_in_little_room_the_maps_are_stacked() -> None:
+    live = Live(explorers.Attention())
+    live._screen.width = 400
+    meta = live.figure.layout.meta
+    assert (live.figure.layout.width, live.figure.layout.height) == (400, meta["narrow"]["height"])
+    assert list(live.figure.layout.xaxis2.domain) == meta["narrow"]["xaxis2"]["domain"]
+    assert [a.y for a in live.figure.layout.annotations] == [a["y"] for a in meta["narrow"]["annotations"]]
+    live._screen.width = 900
+    assert drawn(live.figure) == drawn(explorers.Attention().view().figure)
 
 
 def test_tokens_are_literal(hostile: Explorer) -> None:

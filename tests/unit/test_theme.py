@@ -67,8 +67,8 @@ def test_dark_swaps_colours_and_nothing_else() -> None:
     ink = COLOURS["ink"]
     figure = go.Figure(go.Heatmap(z=[[0.5]], text=[[ink[0]]], colorscale=scale("mask")), {"title": {"text": ink[0]}})
     figure.update_layout(font_color=ink[0])
-    swapped = dark(figure)
-    assert swapped.layout.font.color == ink[1]
-    assert swapped.layout.title.text == swapped.data[0].text[0][0] == ink[0]
-    assert swapped.data[0].colorscale[1][1] == COLOURS["open"][1]
+    data, layout = dark(figure.data[0].to_plotly_json()), dark(figure.layout.to_plotly_json())
+    assert layout["font"]["color"] == ink[1]
+    assert layout["title"]["text"] == data["text"][0][0] == ink[0]
+    assert data["colorscale"][1][1] == COLOURS["open"][1]
     assert figure.layout.font.color == ink[0]
