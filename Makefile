@@ -48,7 +48,7 @@ serve: book ## Build the site and serve it on this machine
 	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(BOOK)
 
 lab: $(READY) ## Open the notebooks in JupyterLab
-	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks
 
 notebooks: $(READY) ## Execute the notebooks and save them, cleaned
 	$(BIN)/python tools/notebooks.py

@@ -145,7 +145,7 @@ def fragment(explorer: Explorer) -> str:
         f"{markup.header(explorer)}"
         f'<form class="mha-controls" autocomplete="off">{controls}</form>'
         f'<div class="mha-figure" role="img" aria-label="{title}. The numbers are in the table below."></div>'
-        "<noscript><p>The controls need JavaScript. The first view is in the table below.</p></noscript>"
+        '<p class="mha-noscript">The controls need JavaScript. The first view is in the table below.</p>'
         '<p class="mha-error" role="alert" hidden></p>'
         f'<ul class="mha-facts" aria-live="polite">{markup.facts(view.facts)}</ul>'
         f"{markup.code(view.code)}"

@@ -9,6 +9,15 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+FLAGS = [
+    "--no-sandbox",  # Chromium refuses to run as root with one
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -10,19 +11,10 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from chromium import find_chromium
+from chromium import FLAGS, find_chromium
 from playwright.sync_api import Browser, sync_playwright
 
 BOOK = Path(__file__).parents[1] / "_build" / "html"
-FLAGS = [
-    "--no-sandbox",  # Chromium refuses to run as root with one
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-quic",
-]
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +50,11 @@ def browser() -> Iterator[Browser]:
         chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def free_port() -> int:
+    """A port on this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

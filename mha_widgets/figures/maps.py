@@ -15,7 +15,7 @@ from mha_widgets.figures.theme import CLEAR, TEMPLATE, colour, scale
 WIDE, NARROW = 860, 330  # px: the widths that a figure is laid out for
 NARROW_BELOW = 680  # px: in less room than this, maps are stacked
 LARGEST_CELL = {WIDE: 44, NARROW: 40}
-LETTER, LINE, TITLE = 7.2, 20, 46  # px: a letter's width, a text line's height, the room above a map
+LETTER, LINE, TITLE = 8.2, 20, 46  # px: a letter's width, a text line's height, the room above a map
 LONGEST_LABEL = 12
 MOST_NUMBERED = 12  # columns up to which each cell shows its number
 MOST_LABELLED = 32  # columns up to which every one has a label
@@ -165,7 +165,7 @@ def _label_width(one: Map) -> float:
 
 
 def _label_height(one: Map) -> float:
-    slanted = 0.72 * LETTER * min(max(map(len, one.columns)), LONGEST_LABEL) if _angle(one.columns) else 0
+    slanted = 0.65 * LETTER * min(max(map(len, one.columns)), LONGEST_LABEL) if _angle(one.columns) else 0
     return slanted + 2 * LINE + 4
 
 

@@ -1,0 +1,39 @@
+"""A page that is watched while it is tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Open pages that may reach nothing but themselves; fail on what they report or ask for."""
+    contexts, troubles = [], []
+
+    def open_(address: str, allowed: str, **options: Any) -> Page:
+        context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("requestfailed", lambda request: troubles.append(f"failed: {request.url}"))
+
+        def route(route: Any) -> None:
+            if route.request.url.startswith((allowed, "data:", "blob:")):
+                route.continue_()
+            else:
+                troubles.append(f"off the site: {route.request.url}")
+                route.abort()
+
+        context.route("**/*", route)
+        page.goto(address)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert not troubles

@@ -1,0 +1,127 @@
+"""Pages that write_html makes: hostile tokens, no script, keyboard, two explorers side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, expect
+from reading import drawn, expected, said, set_control
+
+from mha_widgets import explorers, page
+from mha_widgets.explorer import Explorer
+
+HOSTILE = ["<pad>", "<s>", "</script>", "$x$", "🦜", "x" * 60, "", "<b>bold</b>", "&amp;", "%{z}", "#1d2430"]
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Explorer:
+    torch.manual_seed(0)
+    return explorers.Attention(torch.randn(11, 3), torch.randn(11, 3), torch.randn(11, 2), tokens=HOSTILE)
+
+
+def test_hostile_tokens_are_shown_literally(hostile: Explorer, tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    hostile.write_html(tmp_path / "hostile.html", include_plotlyjs="directory")
+    shown = open_page((tmp_path / "hostile.html").as_uri(), tmp_path.as_uri())
+    root = shown.locator(".mha-explorer")
+    root.locator(".js-plotly-plot").wait_for()
+    for row in range(len(HOSTILE)):
+        set_control(root, hostile, "row", row)
+        assert drawn(root) == expected(hostile, row=row)
+        assert root.locator(".mha-facts li").all_text_contents() == said(hostile, row=row)
+    ticks = root.locator(".js-plotly-plot .ytick text").all_text_contents()[:10]
+    cut = [token if len(token) <= 12 else token[:11] + "…" for token in HOSTILE if token]
+    assert ticks == cut[:10]
+    root.get_by_text("The numbers as a table").click()
+    table = root.locator("table").last
+    assert table.locator("tbody th").all_text_contents() == HOSTILE
+
+
+def test_colours_swap_but_a_token_that_looks_like_one_stays(hostile: Explorer, tmp_path: Path, browser: Browser) -> None:
+    hostile.write_html(tmp_path / "hostile.html", include_plotlyjs="directory")
+    shown = browser.new_page(color_scheme="dark")
+    shown.goto((tmp_path / "hostile.html").as_uri())
+    shown.locator(".js-plotly-plot").wait_for()
+    assert "#1d2430" in shown.locator(".ytick text").all_text_contents()
+    assert shown.locator(".js-plotly-plot").evaluate("host => host.layout.template.layout.font.color") == "#e8ebef"
+    shown.close()
+
+
+def test_without_script_the_first_view_is_there_as_a_table(hostile: Explorer, tmp_path: Path, browser: Browser) -> None:
+    hostile.write_html(tmp_path / "hostile.html", include_plotlyjs=False)
+    context = browser.new_context(java_script_enabled=False)
+    shown = context.new_page()
+    shown.goto((tmp_path / "hostile.html").as_uri())
+    expect(shown.get_by_text("The controls need JavaScript.")).to_be_visible()
+    assert shown.locator(".mha-facts li").all_text_contents() == said(hostile)
+    shown.get_by_text("The numbers as a table").click()
+    expect(shown.locator("table").first).to_be_visible()
+    context.close()
+
+
+def test_a_state_that_makes_no_sense_keeps_the_last_figure(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    class Picky(explorers.Attention):
+        def compute(self, **state: Any) -> Any:
+            if state["row"] == 3:
+                raise ValueError("row 3 of <this> can't be shown; choose another.")
+            return super().compute(**state)
+
+    picky = Picky()
+    picky.write_html(tmp_path / "picky.html", include_plotlyjs="directory")
+    root = open_page((tmp_path / "picky.html").as_uri(), tmp_path.as_uri()).locator(".mha-explorer")
+    root.locator(".js-plotly-plot").wait_for()
+    before = drawn(root)
+    root.locator('[name="row"]').press("ArrowRight")
+    expect(root.get_by_role("alert")).to_have_text("row 3 of <this> can't be shown; choose another.")
+    assert drawn(root) == before
+    root.locator('[name="row"]').press("ArrowRight")
+    expect(root.get_by_role("alert")).to_be_hidden()
+    assert drawn(root) == expected(picky, row=4)
+
+
+def test_the_keyboard_alone_reaches_every_control(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    masks = explorers.Masks()
+    masks.write_html(tmp_path / "masks.html", include_plotlyjs="directory")
+    shown = open_page((tmp_path / "masks.html").as_uri(), tmp_path.as_uri())
+    shown.locator(".js-plotly-plot").wait_for()
+    reached = []
+    for _ in range(12):
+        shown.keyboard.press("Tab")
+        reached.append(shown.evaluate("document.activeElement.name || document.activeElement.textContent"))
+    assert reached[:3] == ["attn_mask", "mask_type", "row"]
+    assert {"Code for what you see", "The numbers as a table"} <= set(reached)
+
+
+def test_the_code_is_copied(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    masks = explorers.Masks()
+    masks.write_html(tmp_path / "masks.html", include_plotlyjs="directory")
+    shown = open_page((tmp_path / "masks.html").as_uri(), tmp_path.as_uri(), permissions=["clipboard-read", "clipboard-write"])
+    root = shown.locator(".mha-explorer")
+    root.get_by_text("float", exact=True).click()
+    root.get_by_text("Code for what you see").click()
+    assert root.locator("code").text_content() == masks.view(mask_type="float").code
+    root.get_by_role("button", name="Copy").click()
+    expect(root.get_by_role("button", name="Copied")).to_be_visible()
+    shown.wait_for_function("navigator.clipboard.readText().then(text => text.includes('masked_fill(~mask'))")
+
+
+def test_two_explorers_share_a_page_and_one_plotly(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    attention = explorers.Attention()
+    page.write_assets(tmp_path)
+    amd = "<script>window.define = () => { throw Error('plotly took the AMD way'); }; define.amd = true</script>"
+    style = f'<link rel="stylesheet" href="{page.STYLE}">'
+    both = attention.to_html() * 2
+    (tmp_path / "two.html").write_text(f"<!doctype html>{amd}{style}{both}<script src='{page.SCRIPT}' defer></script>")
+    shown = open_page((tmp_path / "two.html").as_uri(), tmp_path.as_uri())
+    first, second = shown.locator(".mha-explorer").all()
+    second.scroll_into_view_if_needed()
+    for root in (first, second):
+        root.locator(".js-plotly-plot").wait_for()
+    set_control(second, attention, "step", "output")
+    assert drawn(first) == expected(attention)
+    assert drawn(second) == expected(attention, step="output")
+    assert shown.evaluate("typeof window.define") == "function"
+    assert shown.locator("script[src*=plotly]").count() == 1
