@@ -96,6 +96,8 @@ class Live:
         meta = layout.get("meta", {})
         if self._screen.width < meta.get("narrow_below", 0):
             layout |= {key: layout[key] | new if isinstance(new, dict) else new for key, new in meta["narrow"].items()}
+        elif self._screen.width < meta.get("wide", 0):
+            layout["height"] *= self._screen.width / meta["wide"]
         if self._screen.dark:
             data, layout = dark(data), dark(layout)
         update(self.figure, data, layout)

@@ -45,13 +45,16 @@
   }
   const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
-  const narrowed = (layout) => {
-    const merged = { ...layout };
-    for (const [key, value] of Object.entries(layout.meta.narrow)) {
+  function fitted(layout, width) {
+    const { wide, narrow_below: below, narrow } = layout.meta ?? {};
+    if (!(width < wide)) return { ...layout, width };
+    if (width >= below) return { ...layout, width, height: layout.height * width / wide };
+    const merged = { ...layout, width };
+    for (const [key, value] of Object.entries(narrow)) {
       merged[key] = isObject(value) ? { ...layout[key], ...value } : value;
     }
     return merged;
-  };
+  }
 
   function element(tag, text, attributes = {}) {
     const made = document.createElement(tag);
@@ -127,14 +130,13 @@
     const fillTable = () => part("table").querySelector("div").replaceChildren(...tables(view.figure));
 
     function draw() {
-      const width = host.clientWidth, meta = view.figure.layout.meta;
-      const layout = width < meta?.narrow_below ? narrowed(view.figure.layout) : view.figure.layout;
+      const width = host.clientWidth, layout = fitted(view.figure.layout, width);
       host.style.minHeight = `${layout.height}px`;
       if (!window.Plotly || !width) return;
       const style = getComputedStyle(root);
       const colours = (role) => style.getPropertyValue(role).trim();
       const drawn = coloured({ data: view.figure.data, layout }, colours);
-      window.Plotly.react(host, drawn.data, { ...drawn.layout, width }, { displayModeBar: false, doubleClick: false });
+      window.Plotly.react(host, drawn.data, drawn.layout, { displayModeBar: false, doubleClick: false });
     }
 
     form.addEventListener("input", (event) => {

@@ -256,7 +256,7 @@ def _value(r: Record) -> Map:
 def _scores(r: Record) -> Map:
     return Map(
         "= scores" if r.step == "scores" else "Scores",
-        _size("L, S", r.scores) if r.step == "scores" else f"Q·Kᵀ, colours from −{_limit(r.scores):.3g} to {_limit(r.scores):.3g}",
+        _size("L, S", r.scores) if r.step == "scores" else f"Q·Kᵀ, colours −{_limit(r.scores):.3g} to {_limit(r.scores):.3g}",
         r.scores,
         r.rows,
         r.columns,

@@ -179,7 +179,7 @@ class Masks(Explorer):
             [
                 maps.Map(
                     "Scores",
-                    f"q·k ⁄ √E, colours from −{limit:g} to {limit:g}",
+                    f"q·k ⁄ √E, colours −{limit:g} to {limit:g}",
                     record.scores,
                     limit=limit,
                     number="%{z:.1f}",
@@ -196,7 +196,7 @@ class Masks(Explorer):
                 ),
                 maps.Map(
                     "Weights",
-                    "after the softmax, from 0 to 1",
+                    "after the softmax",
                     np.where(record.keep | record.no_key_left[:, None], record.weights, np.nan),
                     colours="weight",
                     blocked=~record.keep & ~record.no_key_left[:, None],

@@ -15,7 +15,7 @@ from mha_widgets.figures.theme import CLEAR, TEMPLATE, colour, scale
 WIDE, NARROW = 860, 330  # px: the widths that a figure is laid out for
 NARROW_BELOW = 680  # px: in less room than this, maps are stacked
 LARGEST_CELL = {WIDE: 44, NARROW: 40}
-LETTER, LINE, TITLE = 8.2, 20, 46  # px: a letter's width, a text line's height, the room above a map
+LETTER, LINE, TITLE = 8.2, 20, 52  # px: a letter's width, a text line's height, the room above a map
 LONGEST_LABEL = 12
 MOST_NUMBERED = 12  # columns up to which each cell shows its number
 MOST_LABELLED = 32  # columns up to which every one has a label
@@ -78,8 +78,9 @@ def literal(text: str, longest: int | None = LONGEST_LABEL) -> str:
 def draw(maps: Sequence[Map]) -> go.Figure:
     """Draw maps side by side.
 
-    The figure's ``layout.meta`` holds the layout changes that stack the maps, ``narrow``, and the
-    width in px below which a host is to make them, ``narrow_below``.
+    The figure is laid out for a width of ``layout.meta["wide"]`` px; a host with less room shrinks
+    its height in proportion. Below ``narrow_below`` px it makes the changes of ``narrow`` instead,
+    which stack the maps.
 
     Args:
         maps: what to draw, from the left.
@@ -94,7 +95,7 @@ def draw(maps: Sequence[Map]) -> go.Figure:
     """
     traces = [trace for index, one in enumerate(maps, 1) for trace in _traces(one, index)]
     layout = _layout(maps, _row(maps))
-    layout["meta"] = {"narrow_below": NARROW_BELOW, "narrow": _placed(maps, _stack(maps))}
+    layout["meta"] = {"wide": WIDE, "narrow_below": NARROW_BELOW, "narrow": _placed(maps, _stack(maps))}
     return go.Figure(traces, layout)
 
 
@@ -132,7 +133,7 @@ def _traces(one: Map, index: int) -> list[dict[str, Any]]:
         traces.append(
             _marks(columns, rows, axes)
             | {"name": "NaN", "mode": "text", "text": "NaN", "marker": square}
-            | {"textfont": {"color": colour("warn"), "size": 12, "weight": 700}}
+            | {"textfont": {"color": colour("warn"), "size": 10.5, "weight": 600}}
         )
     return traces
 
@@ -161,12 +162,12 @@ Box = tuple[float, float, float, float]  # left, top, width, height of a map's c
 
 
 def _label_width(one: Map) -> float:
-    return LETTER * min(max(map(len, one.rows)), LONGEST_LABEL) + LINE + 16
+    return 1.1 * LETTER * min(max(map(len, one.rows)), LONGEST_LABEL) + 2 * LINE + 4
 
 
 def _label_height(one: Map) -> float:
     slanted = 0.65 * LETTER * min(max(map(len, one.columns)), LONGEST_LABEL) if _angle(one.columns) else 0
-    return slanted + 2 * LINE + 4
+    return slanted + 2.5 * LINE
 
 
 def _cell(maps: Sequence[Map], width: int) -> float:

@@ -70,7 +70,7 @@ TEMPLATE = go.layout.Template(
         "yaxis": _AXIS | {"constraintoward": "top", "ticklabelstandoff": 3},
     },
     data={
-        "heatmap": [{"showscale": False, "xgap": 1.5, "ygap": 1.5, "textfont": {"size": 12}}],
+        "heatmap": [{"showscale": False, "xgap": 1.5, "ygap": 1.5, "textfont": {"size": 11}}],
         "scatter": [{"hoverinfo": "skip", "showlegend": False}],
     },
 )

@@ -20,7 +20,7 @@ def drawn(figure: go.Figure) -> dict[str, Any]:
     plain = page.plain(figure)
     for trace in plain["data"]:
         trace.pop("uid", None)
-    plain["layout"] = {key: value for key, value in plain["layout"].items() if value != {} and key != "width"}
+    plain["layout"] = {key: value for key, value in plain["layout"].items() if value != {} and key not in ("width", "height")}
     return plain
 
 
