@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from mha_widgets.explorers._words import number, quoted, strongest, summed, vect
 from mha_widgets.figures import maps
 from mha_widgets.figures.maps import Map
 
+KEY, FEATURE, CONTENT = ("key", "key"), ("feature", "soft"), ("content", "soft")  # titles of axes and their roles
 STEPS = ("Q, K, V", "scores", "scale", "softmax", "output")
 
 
@@ -194,115 +195,59 @@ def _size(letters: str, array: np.ndarray) -> str:
     return f"({letters}) = ({', '.join(map(str, array.shape))})"
 
 
+def _vectors(r: Record, title: str, letters: str, values: np.ndarray, **more: Any) -> Map:
+    limit = _limit(r.query, r.key, r.value)
+    return Map(title, _size(letters, values), values, limit=limit, number="%{z:.3~g}", **more)
+
+
 def _query(r: Record) -> Map:
-    return Map(
-        "Q",
-        _size("L, E", r.query),
-        r.query,
-        r.rows,
-        r.features,
-        role="query",
-        column_axis=("feature", "soft"),
-        limit=_limit(r.query, r.key, r.value),
-        number="%{z:.3~g}",
-        selected_row=r.row,
-    )
+    labels = {"rows": r.rows, "columns": r.features, "column_axis": FEATURE}
+    return _vectors(r, "Q", "L, E", r.query, role="query", selected_row=r.row, **labels)
 
 
 def _key(r: Record) -> Map:
-    return Map(
-        "K",
-        _size("S, E", r.key),
-        r.key,
-        r.columns,
-        r.features,
-        role="key",
-        row_axis=("key", "key"),
-        column_axis=("feature", "soft"),
-        limit=_limit(r.query, r.key, r.value),
-        number="%{z:.3~g}",
-    )
+    labels = {"rows": r.columns, "columns": r.features, "row_axis": KEY, "column_axis": FEATURE}
+    return _vectors(r, "K", "S, E", r.key, role="key", **labels)
 
 
 def _key_transposed(r: Record) -> Map:
-    return Map(
-        "× Kᵀ",
-        _size("E, S", r.key.T),
-        r.key.T,
-        r.features,
-        r.columns,
-        role="key",
-        row_axis=("feature", "soft"),
-        limit=_limit(r.query, r.key, r.value),
-        number="%{z:.3~g}",
-    )
+    labels = {"rows": r.features, "columns": r.columns, "row_axis": FEATURE}
+    return _vectors(r, "× Kᵀ", "E, S", r.key.T, role="key", **labels)
 
 
 def _value(r: Record) -> Map:
-    return Map(
-        "× V" if r.step == "output" else "V",
-        _size("S, Ev", r.value),
-        r.value,
-        r.columns,
-        r.contents,
-        role="value",
-        row_axis=("key", "key"),
-        column_axis=("content", "soft"),
-        limit=_limit(r.query, r.key, r.value),
-        number="%{z:.3~g}",
-    )
-
-
-def _scores(r: Record) -> Map:
-    return Map(
-        "= scores" if r.step == "scores" else "Scores",
-        _size("L, S", r.scores) if r.step == "scores" else f"Q·Kᵀ, colours −{_limit(r.scores):.3g} to {_limit(r.scores):.3g}",
-        r.scores,
-        r.rows,
-        r.columns,
-        limit=_limit(r.scores),
-        number="%{z:.3~g}",
-        selected_row=r.row,
-    )
-
-
-def _scaled(r: Record) -> Map:
-    return Map(
-        "÷ √E = scaled" if r.step == "scale" else "Scaled scores",
-        f"√{r.query.shape[1]} = {number(math.sqrt(r.query.shape[1]))}, the same colours",
-        r.scaled,
-        r.rows,
-        r.columns,
-        limit=_limit(r.scores),
-        number="%{z:.3~g}",
-        selected_row=r.row,
-    )
-
-
-def _weights(r: Record) -> Map:
-    return Map(
-        "→ softmax = weights" if r.step == "softmax" else "Weights",
-        "each row sums to 1",
-        r.weights,
-        r.rows,
-        r.columns,
-        colours="weight",
-        selected_row=r.row,
-    )
+    labels = {"rows": r.columns, "columns": r.contents, "row_axis": KEY, "column_axis": CONTENT}
+    return _vectors(r, "× V" if r.step == "output" else "V", "S, Ev", r.value, role="value", **labels)
 
 
 def _output(r: Record) -> Map:
-    return Map(
-        "= output",
-        _size("L, Ev", r.output),
-        r.output,
-        r.rows,
-        r.contents,
-        role="output",
-        column_axis=("content", "soft"),
-        limit=_limit(r.query, r.key, r.value),
-        selected_row=r.row,
-    )
+    labels = {"rows": r.rows, "columns": r.contents, "column_axis": CONTENT}
+    averages = _vectors(r, "= output", "L, Ev", r.output, role="output", selected_row=r.row, **labels)
+    return replace(averages, number="%{z:.2f}")
+
+
+def _pairs(r: Record, title: str, subtitle: str, values: np.ndarray, **more: Any) -> Map:
+    return Map(title, subtitle, values, r.rows, r.columns, selected_row=r.row, **more)
+
+
+def _scores(r: Record) -> Map:
+    limit = _limit(r.scores)
+    title, subtitle = "Scores", f"Q·Kᵀ, colours −{limit:.3g} to {limit:.3g}"
+    if r.step == "scores":
+        title, subtitle = "= scores", _size("L, S", r.scores)
+    return _pairs(r, title, subtitle, r.scores, limit=limit, number="%{z:.3~g}")
+
+
+def _scaled(r: Record) -> Map:
+    E = r.query.shape[1]
+    title = "÷ √E = scaled" if r.step == "scale" else "Scaled scores"
+    subtitle = f"√{E} = {number(math.sqrt(E))}, the same colours"
+    return _pairs(r, title, subtitle, r.scaled, limit=_limit(r.scores), number="%{z:.3~g}")
+
+
+def _weights(r: Record) -> Map:
+    title = "→ softmax = weights" if r.step == "softmax" else "Weights"
+    return _pairs(r, title, "each row sums to 1", r.weights, colours="weight")
 
 
 def _told_vectors(r: Record) -> tuple[Fact, ...]:

@@ -75,7 +75,7 @@ def test_controls_are_labelled_and_disabled_ones_say_why(server: str, open_page:
         expect(root.get_by_label(label, exact=False).first).to_be_visible()
     window = root.locator('[name="window"]')
     expect(window).to_be_disabled()
-    assert window.locator("xpath=ancestor::*[contains(@class, 'mha-control')]").get_attribute("title") == "This mask has no window."
+    expect(window.locator("xpath=ancestor::label")).to_have_attribute("title", "This mask has no window.")
     expect(root.locator(".mha-facts")).to_have_attribute("aria-live", "polite")
 
 
