@@ -54,8 +54,9 @@ def fingerprint() -> str:
 
 def _configure(app: Sphinx, config: Config) -> None:
     os.environ[HOST] = "page"  # inherited by the kernels that execute the notebooks
-    cache = Path(config["nb_execution_cache_path"] or Path(app.outdir).parent / ".jupyter_cache")
-    config["nb_execution_cache_path"] = str(cache / f"mha_widgets-{config['mha_widgets_fingerprint']}")
+    if "nb_execution_cache_path" in config:  # MyST-NB looks at a notebook's source alone, not at the package
+        cache = Path(config["nb_execution_cache_path"] or Path(app.outdir).parent / ".jupyter_cache")
+        config["nb_execution_cache_path"] = str(cache / f"mha_widgets-{config['mha_widgets_fingerprint']}")
 
 
 def _write_assets(app: Sphinx) -> None:
@@ -76,4 +77,4 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", _configure)
     app.connect("builder-inited", _write_assets)
     app.connect("html-page-context", _link_assets)
-    return {"version": version("mha_widgets"), "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

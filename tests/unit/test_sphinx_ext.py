@@ -82,6 +82,17 @@ def test_a_changed_package_changes_every_page(project: Project) -> None:
         assert "attention, one step after another" in project.page(name)
 
 
+def test_a_project_without_notebooks_needs_nothing_else(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    shutil.rmtree(project.source)
+    project.source.mkdir()
+    (project.source / "conf.py").write_text('extensions = ["mha_widgets.sphinx_ext"]')
+    (project.source / "index.rst").write_text("Start\n=====\n\n.. mha-explorer:: Attention\n")
+    result = project.build("-W", "-n")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert 'data-explorer="Attention"' in project.page("index.html")
+
+
 def test_an_unknown_explorer_is_named_with_those_there_are(tmp_path: Path) -> None:
     project = Project(tmp_path)
     (project.source / "index.md").write_text("# Start\n\n```{mha-explorer} Mask\n```\n")
