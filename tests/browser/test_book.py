@@ -110,3 +110,14 @@ def test_on_a_phone_nothing_sticks_out(server: str, open_page: Callable[..., Pag
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         box = page.locator(".js-plotly-plot .main-svg").first.bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+
+
+def test_hovering_a_cell_tells_its_words_score_mask_and_weight(server: str, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"{server}/notebooks/masks.html", server)
+    page.locator(".mha-explorer").scroll_into_view_if_needed()
+    weights = page.locator(".mha-explorer .nsewdrag").nth(2)  # 6 by 6 cells, "the" at the top left
+    for column, told in ((0, "the → thescore 0.000mask Trueweight 1.0000"), (1, "the → catscore 2.500mask Falseweight 0.0000")):
+        weights.evaluate("area => area.scrollIntoView({ block: 'center' })")
+        box = weights.bounding_box()
+        page.mouse.move(box["x"] + box["width"] * (column + 0.5) / 6, box["y"] + box["height"] / 12)
+        expect(page.locator(".mha-explorer .hoverlayer")).to_have_text(told)
