@@ -155,7 +155,8 @@ def reference(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | Non
     if attn_mask is not None:
         attn_mask = torch.atleast_2d(attn_mask)  # it fails on a mask (S,)
     backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
-    if kwargs.get("is_causal") and kwargs["scale"] in (0.0, -0.7):
+    scale = kwargs["scale"]
+    if kwargs.get("is_causal") and scale is not None and scale <= 0:
         backends = [SDPBackend.MATH]  # it multiplies the -inf of is_causal by the scale: NaN unless that is above 0
     with sdpa_kernel(backends):
         return F.scaled_dot_product_attention(query, key, value, attn_mask, **kwargs)
