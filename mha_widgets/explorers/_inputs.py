@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 def matrix(name: str, tensor: Tensor, letters: str) -> Tensor:
     """Return a 2D tensor of finite numbers, detached and at least float32, or say what is wrong with it."""
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} is a {type(tensor).__name__}; pass a tensor {letters}.")
+        raise TypeError(f"{name} is a {type(tensor).__name__}; pass a tensor {letters}: torch.as_tensor makes one.")
     if tensor.dim() != 2:
         raise ValueError(
             f"{name} has shape {tuple(tensor.shape)}; pass one sequence, {letters}: pick a sample (and a head) of a batch."
@@ -20,6 +20,9 @@ def matrix(name: str, tensor: Tensor, letters: str) -> Tensor:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; pass at least one position and one feature.")
     if not tensor.is_floating_point():
         raise ValueError(f"{name} holds {tensor.dtype}; pass floating-point numbers: {name}.float().")
+    tensor = tensor.detach().cpu()
+    if tensor.dtype != torch.float64:
+        tensor = tensor.float()  # numpy has no bfloat16
     bad = (~tensor.isfinite()).nonzero()
     if len(bad):
         place = tuple(bad[0].tolist())
@@ -27,8 +30,17 @@ def matrix(name: str, tensor: Tensor, letters: str) -> Tensor:
             f"{name} holds {tensor[place].item()} at {place}; "
             "pass finite numbers: a NaN or inf there would spread over whole rows."
         )
-    tensor = tensor.detach().cpu()
-    return tensor if tensor.dtype == torch.float64 else tensor.float()  # numpy has no bfloat16
+    return tensor
+
+
+def check_scores(query: Tensor, key: Tensor) -> None:
+    """Say so if finite queries and keys are too large for their dot products."""
+    if not (query @ key.T).isfinite().all():
+        largest = max(query.abs().max().item(), key.abs().max().item())
+        raise ValueError(
+            f"query and key hold numbers up to {largest:.2g}, and their dot products overflow {query.dtype}; "
+            "pass smaller numbers or float64."
+        )
 
 
 def labels(name: str, tokens: Sequence[str] | None, length: int, what: str) -> tuple[str, ...]:
@@ -37,6 +49,9 @@ def labels(name: str, tokens: Sequence[str] | None, length: int, what: str) -> t
         return tuple(map(str, range(length)))
     if isinstance(tokens, str):
         raise TypeError(f"{name} is one string; pass a list of {length} strings, one for each of the {what}.")
+    if not isinstance(tokens, Iterable):
+        raise TypeError(f"{name} is a {type(tokens).__name__}; pass a list of {length} strings, one for each of the {what}.")
+    tokens = list(tokens)
     if len(tokens) != length:
         raise ValueError(f"{name} has {len(tokens)} entries for {length} {what}; pass one for each.")
     return tuple(map(str, tokens))

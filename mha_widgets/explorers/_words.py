@@ -16,23 +16,14 @@ def quoted(token: str, role: str) -> Word:
     return Word(f"“{token}”", role)
 
 
-def joined(words: Sequence[Word]) -> Fact:
-    """Join words as a list: a, b and c."""
-    parts: list[str | Word] = []
-    for index, word in enumerate(words):
-        if index:
-            parts.append(" and " if index == len(words) - 1 else ", ")
-        parts.append(word)
-    return tuple(parts)
-
-
 def number(value: float) -> str:
-    """Write a number with two decimals, or without where they are zeros.
+    """Write a number with two decimals, without where they are zeros, or with a power of ten.
 
-    >>> number(2.9999), number(-0.25)
-    ('3', '−0.25')
+    >>> number(2.9999), number(-0.25), number(1234567.0)
+    ('3', '−0.25', '1.23e+06')
     """
-    return f"{value:.2f}".removesuffix(".00").replace("-", "−")
+    plain = value == 0 or 0.005 <= abs(value) < 100_000
+    return (f"{value:.2f}".removesuffix(".00") if plain else f"{value:.2e}").replace("-", "−")
 
 
 def vector(values: np.ndarray) -> str:
@@ -57,7 +48,9 @@ def summed(terms: Sequence[str], most: int = MOST_TERMS) -> str:
 def strongest(query: str, keys: Sequence[str], weights: np.ndarray) -> Fact:
     """Say what a row looks at most, and what next."""
     order = np.argsort(-weights, kind="stable")
-    first = order[0]
+    first, open_keys = order[0], int((weights > 0).sum())
+    if open_keys > 1 and weights[first] - weights[order[open_keys - 1]] < 0.005:
+        return (quoted(query, "query"), f" looks evenly at {open_keys} keys ({weights[first]:.2f} each).")
     fact: Fact = (quoted(query, "query"), " looks mostly at ", quoted(keys[first], "key"), f" ({weights[first]:.2f})")
     if len(order) > 1 and weights[order[1]] > 0:
         second = order[1]

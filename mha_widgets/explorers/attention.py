@@ -15,7 +15,7 @@ from torch import Tensor
 from mha_widgets.attention import softmax
 from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
 from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, labels, matrix
+from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix
 from mha_widgets.explorers._words import number, quoted, strongest, summed, vector
 from mha_widgets.figures import maps
 from mha_widgets.figures.maps import Map
@@ -100,6 +100,7 @@ class Attention(Explorer):
         self.key = matrix("key", key, "(S, E)")
         self.value = matrix("value", value, "(S, Ev)")
         self._check()
+        check_scores(self.query, self.key)
         (L, E), (S, Ev) = self.query.shape, self.value.shape
         self.features = labels("features", features, E, "features")
         self.contents = tuple(map(str, range(Ev)))
@@ -286,13 +287,14 @@ def _told_scale(r: Record) -> tuple[Fact, ...]:
 def _told_softmax(r: Record) -> tuple[Fact, ...]:
     row, best = r.row, int(r.scores[r.row].argmax())
     scaled, weight = r.scaled[row].astype(float), r.weights[row, best]
-    shift = scaled.max() if scaled.max() > 20 else 0.0  # exponents that stay readable; the shares don't change
+    shift = 0.0 if -2 <= scaled.max() <= 9 else scaled.max()  # keeps the powers readable
     top, total = math.exp(scaled[best] - shift), np.exp(scaled - shift).sum()
     terms = [f"e^{number(score - shift)}" for score in scaled]
+    shifted = f" (The largest score, {number(shift)}, is subtracted first: the shares stay.)" if shift else ""
     return (
         (
             *(quoted(r.rows[row], "query"), " → ", quoted(r.columns[best], "key"), f": e^{number(scaled[best] - shift)} ÷ "),
-            f"({summed(terms)}) = {top:.2f} ÷ {total:.2f} = {weight:.2f}.",
+            f"({summed(terms)}) = {top:.2f} ÷ {total:.2f} = {weight:.2f}.{shifted}",
         ),
         strongest(r.rows[row], r.columns, r.weights[row]),
         (f"The row's {len(r.columns)} weights sum to {r.weights[row].sum():.2f}.",),

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from mha_widgets.attention import additive_mask, causal_mask, padding_mask, softmax, window_mask
 from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
 from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, labels, matrix
-from mha_widgets.explorers._words import joined, quoted, row_in_numbers, strongest
+from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix
+from mha_widgets.explorers._words import quoted, row_in_numbers, strongest
 from mha_widgets.figures import maps
 
 PAD = "<pad>"
@@ -90,6 +90,7 @@ class Masks(Explorer):
                 f"query has shape {tuple(self.query.shape)} and {self.query.dtype}, key {tuple(self.key.shape)} and "
                 f"{self.key.dtype}; their last sizes and their types must be equal."
             )
+        check_scores(self.query, self.key)
         L, S = len(self.query), len(self.key)
         self.tokens = labels("tokens", tokens, S, "keys")
         if query_tokens is None and L == S:
@@ -179,7 +180,7 @@ class Masks(Explorer):
             [
                 maps.Map(
                     "Scores",
-                    f"q·k ⁄ √E, colours −{limit:g} to {limit:g}",
+                    f"q·k ⁄ √E, colours −{limit:.3g} to {limit:.3g}",
                     record.scores,
                     limit=limit,
                     number="%{z:.1f}",
@@ -219,9 +220,9 @@ class Masks(Explorer):
             facts.append((f"{blocked} of {cells} cells are blocked; every row keeps at least one key, so no row is NaN.",))
         facts.append(row_in_numbers(record.columns, record.scores[row], record.weights[row], record.keep[row]))
         if record.padding.any():
-            facts.append(
-                ("Nobody looks at ", quoted(PAD, "key"), ", but its own row is computed: a mask hides keys, not queries.")
-            )
+            hidden: Fact = ("Nobody looks at ", quoted(PAD, "key"))
+            own = ", but its own row is computed: a mask hides keys, not queries." if PAD in record.rows else "."
+            facts.append((*hidden, own))
         if record.mask.dtype == bool:
             facts.append(("True = may look, for F.scaled_dot_product_attention. nn.MultiheadAttention takes the opposite: pass ~mask.",))
         else:
@@ -259,11 +260,11 @@ class Masks(Explorer):
 
 def _without_keys(record: Record) -> Fact:
     which = np.flatnonzero(record.no_key_left).tolist()
-    named = joined([quoted(record.rows[i], "query") for i in which[:3]])
-    more = f" and {len(which) - 3} more rows" if len(which) > 3 else ""
-    verb = " has" if len(which) == 1 else " have"
-    if np.isnan(record.weights).any():
-        end: Fact = (": the softmax divides 0 by 0 and gives ", Word("NaN", "warn"), ".")
+    if len(which) > 1:
+        listed = ", ".join(map(str, which[:4])) + (", …" if len(which) > 4 else "")
+        start: Fact = (f"{len(which)} rows ({listed}) have no key left",)
     else:
-        end = (": F.scaled_dot_product_attention makes their weights ", Word("zeros", "warn"), ", a softmax NaN.")
-    return (*named, f"{more} (row{'s' if len(which) > 1 else ''} {', '.join(map(str, which))}){verb} no key left", *end)
+        start = (quoted(record.rows[which[0]], "query"), f" (row {which[0]}) has no key left")
+    if np.isnan(record.weights).any():
+        return (*start, ": the softmax divides 0 by 0 and gives ", Word("NaN", "warn"), ".")
+    return (*start, ": F.scaled_dot_product_attention makes the weights ", Word("zeros", "warn"), ", a softmax NaN.")

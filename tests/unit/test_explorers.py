@@ -67,7 +67,7 @@ def test_facts_are_few_sentences(explorer: Explorer) -> None:
     for state in settled(explorer):
         facts = words(explorer, **state)
         assert 1 <= len(facts) <= 6
-        assert all(fact.endswith(".") for fact in facts), facts
+        assert all(fact.endswith((".", ".)")) for fact in facts), facts
 
 
 @pytest.mark.parametrize("explorer", INSTANCES)
@@ -151,7 +151,26 @@ def test_attention_tells_the_arithmetic_of_the_row() -> None:
 
 def test_large_scores_keep_the_arithmetic_finite() -> None:
     big = torch.tensor([[1000.0, 0.0], [0.0, 1000.0]])
-    assert "= 1 ÷ " in words(explorers.Attention(big, big, big), step="softmax")[0].replace("1.00 ÷", "1 ÷")
+    told = words(explorers.Attention(big, big, big), step="softmax", row=0)[0]
+    assert told.startswith("“0” → “0”: e^0 ÷ (e^0 + e^−7.07e+05) = 1.00 ÷ 1.00 = 1.00. (The largest score, 7.07e+05,")
+
+
+def test_dot_products_that_overflow_are_said() -> None:
+    huge = torch.full((2, 2), 1e20)
+    for explorer in (lambda: explorers.Masks(huge), lambda: explorers.Attention(huge, huge, huge)):
+        with pytest.raises(ValueError, match="^query and key hold numbers up to 1e\\+20, and their dot products overflow"):
+            explorer()
+    assert explorers.Masks(huge.double()).view()
+
+
+def test_equal_weights_are_called_even() -> None:
+    same = torch.ones(3, 2)
+    assert words(explorers.Masks(same), attn_mask="none", row=0)[0] == "“0” looks evenly at 3 keys (0.33 each)."
+
+
+def test_in_cross_attention_padding_has_no_row_of_its_own() -> None:
+    masks = explorers.Masks(torch.eye(3), torch.ones(5, 3))
+    assert "Nobody looks at “<pad>”." in words(masks, attn_mask="padding", padding=2)
 
 
 def test_each_step_shows_the_matrices_that_take_part() -> None:
@@ -180,8 +199,8 @@ def test_left_padding_under_a_causal_mask_leaves_rows_without_keys() -> None:
     assert np.isnan(weights(**state)).all(axis=1).tolist() == [True, True, False, False, False, False]
     assert weights(**state, empty_row="zeros")[:2].tolist() == [[0] * 6] * 2
     facts = words(explorers.Masks(), **state, row=0)
-    assert facts[0] == "“<pad>” and “<pad>” (rows 0, 1) have no key left: the softmax divides 0 by 0 and gives NaN."
-    assert "F.scaled_dot_product_attention makes their weights zeros" in words(explorers.Masks(), **state, empty_row="zeros")[1]
+    assert facts[0] == "2 rows (0, 1) have no key left: the softmax divides 0 by 0 and gives NaN."
+    assert "F.scaled_dot_product_attention makes the weights zeros" in words(explorers.Masks(), **state, empty_row="zeros")[1]
 
 
 def test_a_row_without_keys_shouts() -> None:
