@@ -147,11 +147,12 @@ class Explorer(ABC):
         for name, value in changes.items():
             if name not in self.controls:
                 raise TypeError(f"{self.name} has no control {name!r}; it has {', '.join(self.controls) or 'none'}.")
-            if value not in self.controls[name].values:
+            values = self.controls[name].values
+            if value not in values:
                 raise ValueError(
-                    f"{self.name} got {name}={value!r}; {name} is one of {', '.join(map(repr, self.controls[name].values))}."
+                    f"{self.name} got {name}={value!r}; {name} is one of {', '.join(map(repr, values))}."
                 )
-            state[name] = value
+            state[name] = values[values.index(value)]  # the control's own 1, where 1.0 or True came
         return state | {name: self.controls[name].default for name in self.disabled(**state)}
 
     def states(self) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,7 @@ from mha_widgets import markup
 from mha_widgets.explorer import Choice, Control, Explorer, Toggle
 from mha_widgets.figures.theme import COLOURS
 
-MOST_STATES = 10_000
+MOST_STATES = 30_000
 SCRIPT, STYLE, PLOTLY = "mha-explorer.js", "mha-explorer.css", "plotly.min.js"
 ROLES = {light: f"--mha-{role}" for role, (light, _) in COLOURS.items()}
 
@@ -66,7 +66,7 @@ def payload(explorer: Explorer) -> dict[str, Any]:
         (-1: this place doesn't exist there).
 
     Raises:
-        ValueError: the controls have more than 10,000 combinations.
+        ValueError: the controls have more than 30,000 combinations.
     """
     sizes = [len(control.values) for control in explorer.controls.values()]
     if math.prod(sizes) > MOST_STATES:

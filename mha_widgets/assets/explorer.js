@@ -93,7 +93,7 @@
     const part = (name) => root.querySelector(`.mha-${name}`);
     const data = JSON.parse(part("data").textContent);
     const form = part("controls"), host = part("figure");
-    let view = null;
+    let view = null, failure = "";
 
     const inputs = (name) => [...form.elements].filter((input) => input.name === name);
     const position = (name) => {
@@ -104,8 +104,7 @@
 
     function show() {
       const next = assemble(data, data.controls.map(([name]) => position(name)));
-      part("error").hidden = !next.error;
-      part("error").textContent = next.error ?? "";
+      report(next.error ?? failure);
       if (next.error) return;
       view = next;
       part("facts").replaceChildren(...(view.facts ?? []).map((fact) => {
@@ -117,6 +116,11 @@
       for (const [name] of data.controls) disable(name, view.disabled?.[name]);
       if (part("table").open) fillTable();
       draw();
+    }
+
+    function report(message) {
+      part("error").hidden = !message;
+      part("error").textContent = message;
     }
 
     function disable(name, reason) {
@@ -162,8 +166,8 @@
       if (!entries.some((entry) => entry.isIntersecting)) return;
       observer.disconnect();
       plotly().then(draw, (error) => {
-        part("error").hidden = false;
-        part("error").textContent = `The figure can't be drawn: ${error.message}. The numbers are in the table below.`;
+        failure = `The figure can't be drawn: ${error.message}. The numbers are in the table below.`;
+        report(failure);
       });
     }, { rootMargin: "400px" }).observe(root);
   }

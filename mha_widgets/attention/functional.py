@@ -157,7 +157,7 @@ def _check_mask(attn_mask: Tensor | None, query: Tensor, key: Tensor, is_causal:
     if _broadcast(attn_mask.shape, wanted) != wanted:
         raise RuntimeError(
             f"Got an attn_mask of shape {tuple(attn_mask.shape)}; it must broadcast to (..., L, S) = {wanted}: "
-            "give it size 1 where it is to be repeated, as mask[:, None, :] does for a padding mask (N, S)."
+            f"give it size 1 where it is to be repeated; for a padding mask (N, S), use mask[:, {'None, ' * (query.dim() - 2)}:]."
         )
 
 

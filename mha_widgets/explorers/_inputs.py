@@ -20,7 +20,7 @@ def matrix(name: str, tensor: Tensor, letters: str) -> Tensor:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; pass at least one position and one feature.")
     if not tensor.is_floating_point():
         raise ValueError(f"{name} holds {tensor.dtype}; pass floating-point numbers: {name}.float().")
-    tensor = tensor.detach().cpu()
+    tensor = tensor.detach().cpu().clone()  # what is shown stays, whatever becomes of the original
     if tensor.dtype != torch.float64:
         tensor = tensor.float()  # numpy has no bfloat16
     bad = (~tensor.isfinite()).nonzero()
@@ -63,7 +63,7 @@ def assignment(name: str, tensor: Tensor) -> str:
     >>> assignment("key", torch.tensor([[1.0, -2.0]])), assignment("key", torch.tensor([[0.5]]))
     ('key = torch.tensor([[1, -2]]).float()', 'key = torch.tensor([[0.5]])')
     """
-    if tensor.dtype == torch.float32 and (tensor == tensor.round()).all():
+    if tensor.dtype == torch.float32 and (tensor == tensor.round()).all() and tensor.abs().max() < 2**24:
         return f"{name} = torch.tensor({tensor.long().tolist()}).float()"
     dtype = "" if tensor.dtype == torch.float32 else f", dtype={tensor.dtype}"
     return f"{name} = torch.tensor({tensor.tolist()}{dtype})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,7 @@ class Attention(Explorer):
     """
 
     title = "Scaled dot-product attention, step by step"
-    prompt = "Try: follow “sat” through the steps. Which word's value does its output resemble in the end?"
+    prompt = "Try: follow one row through the steps. Which key's value does its output resemble in the end?"
 
     def __init__(
         self,
@@ -196,9 +196,13 @@ def _size(letters: str, array: np.ndarray) -> str:
     return f"({letters}) = ({', '.join(map(str, array.shape))})"
 
 
+def _number(values: np.ndarray) -> str:
+    return "%{z:.0f}" if (values == values.round()).all() else "%{z:.1f}"
+
+
 def _vectors(r: Record, title: str, letters: str, values: np.ndarray, **more: Any) -> Map:
     limit = _limit(r.query, r.key, r.value)
-    return Map(title, _size(letters, values), values, limit=limit, number="%{z:.3~g}", **more)
+    return Map(title, _size(letters, values), values, limit=limit, number=_number(values), **more)
 
 
 def _query(r: Record) -> Map:
@@ -223,8 +227,7 @@ def _value(r: Record) -> Map:
 
 def _output(r: Record) -> Map:
     labels = {"rows": r.rows, "columns": r.contents, "column_axis": CONTENT}
-    averages = _vectors(r, "= output", "L, Ev", r.output, role="output", selected_row=r.row, **labels)
-    return replace(averages, number="%{z:.2f}")
+    return _vectors(r, "= output", "L, Ev", r.output, role="output", selected_row=r.row, **labels)
 
 
 def _pairs(r: Record, title: str, subtitle: str, values: np.ndarray, **more: Any) -> Map:
@@ -236,14 +239,14 @@ def _scores(r: Record) -> Map:
     title, subtitle = "Scores", f"Q·Kᵀ, colours −{limit:.3g} to {limit:.3g}"
     if r.step == "scores":
         title, subtitle = "= scores", _size("L, S", r.scores)
-    return _pairs(r, title, subtitle, r.scores, limit=limit, number="%{z:.3~g}")
+    return _pairs(r, title, subtitle, r.scores, limit=limit, number=_number(r.scores))
 
 
 def _scaled(r: Record) -> Map:
     E = r.query.shape[1]
     title = "÷ √E = scaled" if r.step == "scale" else "Scaled scores"
     subtitle = f"√{E} = {number(math.sqrt(E))}, the same colours"
-    return _pairs(r, title, subtitle, r.scaled, limit=_limit(r.scores), number="%{z:.3~g}")
+    return _pairs(r, title, subtitle, r.scaled, limit=_limit(r.scores), number=_number(r.scaled))
 
 
 def _weights(r: Record) -> Map:

@@ -169,7 +169,6 @@ class Masks(Explorer):
     def draw(self, record: Record) -> go.Figure:
         """Draw the scores, the mask and the weights of a record."""
         boolean = record.mask.dtype == bool
-        numbered = len(record.columns) <= maps.MOST_NUMBERED
         terms = np.where(record.keep, "True" if boolean else "0", "False" if boolean else "−∞").astype(object)
         hover = "%{y} → %{x}<br>score %{customdata[0]:.3f}<br>mask %{text}<br>weight %{customdata[1]:.4f}"
         weights = np.where(np.isnan(record.weights), "NaN", record.weights.astype(object))
@@ -192,7 +191,7 @@ class Masks(Explorer):
                     record.keep,
                     colours="mask",
                     number="" if boolean else "%{text}",
-                    blocked=~record.keep & (boolean or not numbered),
+                    blocked=~record.keep,
                     **common,
                 ),
                 maps.Map(

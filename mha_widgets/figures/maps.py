@@ -17,8 +17,8 @@ NARROW_BELOW = 680  # px: in less room than this, maps are stacked
 LARGEST_CELL = {WIDE: 44, NARROW: 40}
 LETTER, LINE, TITLE = 8.2, 20, 52  # px: a letter's width, a text line's height, the room above a map
 LONGEST_LABEL = 12
-MOST_NUMBERED = 12  # columns up to which each cell shows its number
-MOST_LABELLED = 32  # columns up to which every one has a label
+SMALLEST_NUMBERED, SMALLEST_PARTED = 24, 6  # px: cells from these sizes on show numbers, and gaps between them
+LABEL = 13  # px: the room that a label takes on its axis
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Map:
         hover: a plotly hovertemplate; it may use ``text`` and ``customdata``.
         text: (rows, columns), a word for each cell.
         customdata: (rows, columns, k), more numbers for each cell.
-        blocked: (rows, columns), the cells to cross out.
+        blocked: (rows, columns), the cells to cross out, unless ``number`` writes ``text`` there.
         nan: (rows, columns), the cells to mark as NaN.
         selected_row, selected_column: what to frame.
     """
@@ -93,13 +93,14 @@ def draw(maps: Sequence[Map]) -> go.Figure:
     >>> [trace.type for trace in draw([half]).data]
     ['heatmap']
     """
-    traces = [trace for index, one in enumerate(maps, 1) for trace in _traces(one, index)]
+    cell = _cell(maps, WIDE)
+    traces = [trace for index, one in enumerate(maps, 1) for trace in _traces(one, index, cell)]
     layout = _layout(maps, _row(maps))
     layout["meta"] = {"wide": WIDE, "narrow_below": NARROW_BELOW, "narrow": _placed(maps, _stack(maps))}
     return go.Figure(traces, layout)
 
 
-def _traces(one: Map, index: int) -> list[dict[str, Any]]:
+def _traces(one: Map, index: int, cell: float) -> list[dict[str, Any]]:
     axes = {"xaxis": f"x{index}" if index > 1 else "x", "yaxis": f"y{index}" if index > 1 else "y"}
     values = np.asarray(one.values, dtype=float)
     low, high = {"weight": (0, 1), "mask": (0, 1), "signed": (-one.limit, one.limit)}[one.colours]
@@ -118,12 +119,16 @@ def _traces(one: Map, index: int) -> list[dict[str, Any]]:
         heatmap["text"] = one.text
     if one.customdata is not None:
         heatmap["customdata"] = one.customdata
-    if len(one.columns) <= MOST_NUMBERED:
+    numbered = min(cell, _cell([one], NARROW)) >= SMALLEST_NUMBERED
+    if numbered:
         heatmap["texttemplate"] = one.number
+    if cell < SMALLEST_PARTED:
+        heatmap |= {"xgap": 0, "ygap": 0}
     traces = [heatmap]
     if one.blocked is not None:
-        rows, columns = np.nonzero(one.blocked)
-        size = min(12.0, 0.4 * _cell([one], WIDE))
+        told = numbered and one.number == "%{text}"
+        rows, columns = np.nonzero(one.blocked & (not told))
+        size = min(12.0, 0.4 * cell)
         cross = {"symbol": "x-thin", "size": size, "line": {"color": colour("cross"), "width": 1.5}}
         traces.append(_marks(columns, rows, axes) | {"name": "blocked", "mode": "markers", "marker": cross})
     if one.nan is not None:
@@ -224,18 +229,18 @@ def _layout(maps: Sequence[Map], places: tuple[list[Box], int, float]) -> dict[s
         "template": TEMPLATE,
         "shapes": [frame for index, one in enumerate(maps, 1) for frame in _frames(one, index)],
     }
+    every = math.ceil(LABEL / min(_cell(maps, WIDE), _cell(maps[-1:], NARROW)))
     for index, one in enumerate(maps, 1):
         axis = str(index) if index > 1 else ""
-        layout["xaxis" + axis] |= _axis(one.columns, one.column_axis, f"y{axis}") | {"tickangle": _angle(one.columns)}
-        layout["yaxis" + axis] |= _axis(one.rows, one.row_axis, f"x{axis}") | {
+        layout["xaxis" + axis] |= _axis(one.columns, one.column_axis, every, f"y{axis}") | {"tickangle": _angle(one.columns)}
+        layout["yaxis" + axis] |= _axis(one.rows, one.row_axis, every, f"x{axis}") | {
             "range": [len(one.rows) - 0.5, -0.5],
             "scaleanchor": f"x{axis}",
         }
     return layout
 
 
-def _axis(labels: Sequence[str], title: tuple[str, str], anchor: str) -> dict[str, Any]:
-    every = math.ceil(len(labels) / MOST_LABELLED)
+def _axis(labels: Sequence[str], title: tuple[str, str], every: int, anchor: str) -> dict[str, Any]:
     text, role = title
     return {
         "anchor": anchor,

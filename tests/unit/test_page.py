@@ -67,8 +67,8 @@ def test_a_state_that_makes_no_sense_is_stored_as_its_message(parts: Explorer) -
 
 
 def test_too_many_states_name_the_controls_and_their_counts(parts: Explorer) -> None:
-    parts.controls = parts.controls | {"seed": Choice("Seed", tuple(range(1000)), 0, "")}
-    with pytest.raises(ValueError, match="^Parts has 3 parts × 4 row × 2 shout × 1000 seed = 24,000 states, but a page holds"):
+    parts.controls = parts.controls | {"seed": Choice("Seed", tuple(range(2000)), 0, "")}
+    with pytest.raises(ValueError, match="^Parts has 3 parts × 4 row × 2 shout × 2000 seed = 48,000 states, but a page holds"):
         parts.to_html()
 
 
