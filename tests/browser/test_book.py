@@ -102,6 +102,20 @@ def test_dark_mode_redraws_in_dark_colours(server: str, open_page: Callable[...,
     page.wait_for_function(f"({ink})(document.querySelector('.js-plotly-plot')) === '#e8ebef'")
 
 
+@pytest.mark.parametrize("page_name", PAGES)
+def test_in_the_dark_no_light_ground_is_behind_an_explorer(page_name: str, server: str, open_page: Any) -> None:
+    page = open_page(f"{server}/{page_name}", server, color_scheme="dark")
+    grounds = page.locator(".mha-explorer").evaluate("""root => {
+      const found = [];
+      for (let node = root.parentElement; node; node = node.parentElement) {
+        const [red, green, blue, alpha = 1] = getComputedStyle(node).backgroundColor.match(/[\\d.]+/g).map(Number);
+        if (alpha) found.push(Math.max(red, green, blue));
+      }
+      return found;
+    }""")
+    assert grounds and max(grounds) < 80
+
+
 def test_on_a_phone_nothing_sticks_out(server: str, open_page: Callable[..., Page]) -> None:
     for name in PAGES:
         page = open_page(f"{server}/{name}", server, viewport={"width": 390, "height": 844})
