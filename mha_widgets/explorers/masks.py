@@ -219,9 +219,9 @@ class Masks(Explorer):
             facts.append((f"{blocked} of {cells} cells are blocked; every row keeps at least one key, so no row is NaN.",))
         facts.append(row_in_numbers(record.columns, record.scores[row], record.weights[row], record.keep[row]))
         if record.padding.any():
-            hidden: Fact = ("Nobody looks at ", quoted(PAD, "key"))
-            own = ", but its own row is computed: a mask hides keys, not queries." if PAD in record.rows else "."
-            facts.append((*hidden, own))
+            which = ", ".join(map(str, np.flatnonzero(record.padding)))
+            own = "; its own row is still computed: a mask hides keys, not queries" if PAD in record.rows else ""
+            facts.append(("Nobody looks at padding (", Word(f"key {which}", "key"), f"){own}.",))
         if record.mask.dtype == bool:
             facts.append(("True = may look, for F.scaled_dot_product_attention. nn.MultiheadAttention takes the opposite: pass ~mask.",))
         else:

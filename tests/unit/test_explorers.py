@@ -170,7 +170,13 @@ def test_equal_weights_are_called_even() -> None:
 
 def test_in_cross_attention_padding_has_no_row_of_its_own() -> None:
     masks = explorers.Masks(torch.eye(3), torch.ones(5, 3))
-    assert "Nobody looks at “<pad>”." in words(masks, attn_mask="padding", padding=2)
+    assert "Nobody looks at padding (key 3, 4)." in words(masks, attn_mask="padding", padding=2)
+
+
+def test_padding_is_told_by_position_since_other_tokens_may_be_pads_too() -> None:
+    masks = explorers.Masks(torch.eye(5), tokens=["hi", "there", "<pad>", "<pad>", "<pad>"])
+    facts = words(masks, attn_mask="padding", padding=2)
+    assert "Nobody looks at padding (key 3, 4); its own row is still computed: a mask hides keys, not queries." in facts
 
 
 def test_each_step_shows_the_matrices_that_take_part() -> None:
