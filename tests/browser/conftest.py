@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Request
 
 
 @pytest.fixture
@@ -20,7 +20,13 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         page = context.new_page()
         page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("requestfailed", lambda request: troubles.append(f"failed: {request.url}"))
+
+        def failed(request: Request) -> None:
+            # What a page cancels itself is no failure: JupyterLab asks for an image before it has its full address.
+            if request.failure != "net::ERR_ABORTED":
+                troubles.append(f"{request.failure}: {request.url}")
+
+        page.on("requestfailed", failed)
 
         def route(route: Any) -> None:
             if route.request.url.startswith((allowed, "data:", "blob:")):
