@@ -9,6 +9,7 @@ import anywidget
 import ipywidgets as widgets
 import plotly.graph_objects as go
 import traitlets
+from plotly.basedatatypes import BasePlotlyType
 
 from mha_widgets import markup
 from mha_widgets.explorer import Choice, Control, Explorer, Toggle, View
@@ -69,13 +70,13 @@ class Live:
             control.add_class(f"mha-{name}")
         self._screen.observe(self._redrawn, names=["dark", "width"])
         self._told()
+        row = widgets.Layout(flex_flow="row wrap", grid_gap="8px 28px", margin="8px 0")
+        folds = _fold(markup.CODE_SUMMARY, self._code), _fold(markup.TABLE_SUMMARY, self._table)
         self.widget = widgets.VBox(
             [
                 widgets.HTML(f"<style>{markup.style()}</style>{markup.header(explorer)}"),
-                widgets.Box(list(self.controls.values()), layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 28px", margin="8px 0")),
-                self._error,
-                self.figure,
-                *(self._facts, self._code, self._table, self._screen),
+                widgets.Box(list(self.controls.values()), layout=row),
+                *(self._error, self.figure, self._facts, *folds, self._screen),
             ]
         )
         self.widget.add_class("mha-explorer").add_class("mha-live")
@@ -106,10 +107,7 @@ class Live:
         view: View = self._last
         self._facts.value = f'<ul class="mha-facts">{markup.facts(view.facts)}</ul>'
         self._code.value = markup.code(view.code, COPY)
-        self._table.value = (
-            f'<details class="mha-table"><summary>{markup.TABLE_SUMMARY}</summary>'
-            f"<div>{markup.tables(view.figure)}</div></details>"
-        )
+        self._table.value = f'<div class="mha-table"><div>{markup.tables(view.figure)}</div></div>'
         for name, widget in self.controls.items():
             widget.disabled = name in view.disabled
             widget.tooltip = view.disabled.get(name, self.explorer.controls[name].help)
@@ -128,13 +126,19 @@ def update(shown: go.FigureWidget, data: list[dict[str, Any]], layout: dict[str,
             shown.data = ()
             shown.add_traces(data)
         for old, new in zip(shown.data, data, strict=True):
-            old.update(_changes(old, new), overwrite=True)
-        shown.layout.update(_changes(shown.layout, layout), overwrite=True)
+            _assign(old, new)
+        _assign(shown.layout, layout)
 
 
-def _changes(old: Any, new: dict[str, Any]) -> dict[str, Any]:
-    gone = dict.fromkeys(old.to_plotly_json().keys() - new.keys())
-    return gone | {key: value for key, value in new.items() if key not in ("type", "uid")}
+def _assign(old: BasePlotlyType, new: dict[str, Any]) -> None:
+    # Leaf by leaf: plotly.js forgets how it has narrowed an axis only if told of xaxis.domain itself.
+    for key in old.to_plotly_json().keys() - new.keys() - {"uid"}:
+        old[key] = None
+    for key, value in new.items():
+        if isinstance(old[key], BasePlotlyType) and key != "template":
+            _assign(old[key], value)
+        elif key not in ("type", "uid"):
+            old[key] = value
 
 
 def _widget(control: Control) -> widgets.ValueWidget:
@@ -148,3 +152,16 @@ def _widget(control: Control) -> widgets.ValueWidget:
         common["style"] |= {"button_width": "auto"}
         return widgets.ToggleButtons(options=options, **common)
     return widgets.Dropdown(options=options, **common)
+
+
+def _fold(title: str, content: widgets.HTML) -> widgets.VBox:
+    # A button, and not HTML's <details>, which would close whenever its content is replaced.
+    button = widgets.ToggleButton(False, description=title)
+
+    def turned(_: Any = None) -> None:
+        button.icon = "caret-down" if button.value else "caret-right"
+        content.layout.display = None if button.value else "none"
+
+    button.observe(turned, names="value")
+    turned()
+    return widgets.VBox([button, content]).add_class("mha-fold")

@@ -36,11 +36,8 @@ def _word(word: object) -> str:
 
 
 def code(text: str, copy: str = "") -> str:
-    """Write a program behind a fold, with a button to copy it whose attributes are ``copy``."""
-    return (
-        f'<details class="mha-code"><summary>{CODE_SUMMARY}</summary>'
-        f'<button type="button" class="mha-copy"{copy}>Copy</button><pre tabindex="0"><code>{escape(text)}</code></pre></details>'
-    )
+    """Write a program, with a button to copy it whose attributes are ``copy``."""
+    return f'<button type="button" class="mha-copy"{copy}>Copy</button><pre tabindex="0"><code>{escape(text)}</code></pre>'
 
 
 def tables(figure: go.Figure) -> str:

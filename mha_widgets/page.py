@@ -148,7 +148,7 @@ def fragment(explorer: Explorer) -> str:
         '<p class="mha-noscript">The controls need JavaScript. The first view is in the table below.</p>'
         '<p class="mha-error" role="alert" hidden></p>'
         f'<ul class="mha-facts" aria-live="polite">{markup.facts(view.facts)}</ul>'
-        f"{markup.code(view.code)}"
+        f'<details class="mha-code"><summary>{markup.CODE_SUMMARY}</summary>{markup.code(view.code)}</details>'
         f'<details class="mha-table"><summary>{markup.TABLE_SUMMARY}</summary>'
         f'<div tabindex="0">{markup.tables(view.figure)}</div></details>'
         f'<script type="application/json" class="mha-data">{data}</script>'

@@ -229,7 +229,7 @@ def _layout(maps: Sequence[Map], places: tuple[list[Box], int, float]) -> dict[s
         "template": TEMPLATE,
         "shapes": [frame for index, one in enumerate(maps, 1) for frame in _frames(one, index)],
     }
-    every = math.ceil(LABEL / min(_cell(maps, WIDE), _cell(maps[-1:], NARROW)))
+    every = math.ceil(LABEL / min(_cell(maps, WIDE), *(_cell([one], NARROW) for one in maps)))
     for index, one in enumerate(maps, 1):
         axis = str(index) if index > 1 else ""
         layout["xaxis" + axis] |= _axis(one.columns, one.column_axis, every, f"y{axis}") | {"tickangle": _angle(one.columns)}

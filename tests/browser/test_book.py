@@ -99,7 +99,8 @@ def test_dark_mode_redraws_in_dark_colours(server: str, open_page: Callable[...,
     page.evaluate("document.documentElement.dataset.theme = 'light'")
     page.wait_for_function(f"({ink})(document.querySelector('.js-plotly-plot')) === '#1d2430'")
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    page.wait_for_function(f"({ink})(document.querySelector('.js-plotly-plot')) === '#e8ebef'")
+    page.wait_for_function(f"({ink})(document.querySelector('.js-plotly-plot')) !== '#1d2430'")
+    assert plot.evaluate(ink) == "#e8ebef"
 
 
 @pytest.mark.parametrize("page_name", PAGES)

@@ -72,12 +72,16 @@ def run_notebook(name: str, lab: str, open_page: Callable[..., Page]) -> Locator
         page.locator(".jp-WindowedPanel-outer").evaluate("panel => panel.scrollBy(0, 500)")
         page.wait_for_timeout(500)
     root.locator(".js-plotly-plot .main-svg").first.wait_for()
+    idle = 0  # between two cells, too, the kernel is idle for a moment
+    while idle < 10:
+        idle = idle + 1 if page.get_by_text("| Idle").count() else 0
+        page.wait_for_timeout(100)
     root.scroll_into_view_if_needed()
     assert page.locator(".jp-Notebook img").evaluate_all("images => images.every(image => image.naturalWidth)")
     return root
 
 
-def soon(root: Locator, explorer: Explorer, **state: Any) -> None:
+def expect_state(root: Locator, explorer: Explorer, **state: Any) -> None:
     """Wait until an explorer shows a state, and say what differs if it never does."""
     want, facts = expected(explorer, **state), said(explorer, **state)
     for _ in range(100):
@@ -100,16 +104,36 @@ def test_a_slider_moved_by_keyboard_draws_what_python_computes(
     notebook: str, explorer: Explorer, control: str, moves: list[int], lab: str, open_page: Callable[..., Page]
 ) -> None:
     root = run_notebook(notebook, lab, open_page)
-    soon(root, explorer)
+    expect_state(root, explorer)
     handle = root.locator(f".mha-{control} .noUi-handle")
     handle.focus()
     for value in moves:
         handle.press("ArrowRight")
-        soon(root, explorer, **{control: value})
+        expect_state(root, explorer, **{control: value})
 
 
 def test_buttons_change_the_kind_and_number_of_traces(lab: str, open_page: Callable[..., Page]) -> None:
     root = run_notebook("scaled-dot-product-attention", lab, open_page)
     for step in ("Q, K, V", "scale", "output", "softmax"):
         root.get_by_role("button", name=step, exact=True).click()
-        soon(root, explorers.Attention(), step=step)
+        expect_state(root, explorers.Attention(), step=step)
+
+
+def test_a_fold_opened_by_keyboard_stays_open_and_follows_the_controls(lab: str, open_page: Callable[..., Page]) -> None:
+    root = run_notebook("scaled-dot-product-attention", lab, open_page)
+    expect(root.locator("code")).not_to_be_visible()
+    root.get_by_role("button", name="Code for what you see").press("Enter")
+    root.get_by_role("button", name="output", exact=True).click()
+    expect_state(root, explorers.Attention(), step="output")
+    expect(root.locator("code")).to_be_visible()
+    expect(root.locator("code")).to_contain_text("output = weights @ value")
+
+
+def test_in_a_narrow_window_the_maps_stand_below_one_another(lab: str, open_page: Callable[..., Page]) -> None:
+    root = run_notebook("scaled-dot-product-attention", lab, open_page)
+    tops = "plot => [...plot.querySelectorAll('.heatmaplayer image')].map(map => Math.round(map.getBoundingClientRect().top))"
+    plot = root.locator(".js-plotly-plot")
+    assert len(set(plot.evaluate(tops))) == 1
+    root.page.set_viewport_size({"width": 760, "height": 900})
+    root.page.wait_for_function(f"plot => new Set(({tops})(plot)).size === 3", arg=plot.element_handle())
+    assert plot.evaluate(tops) == sorted(plot.evaluate(tops))
