@@ -18,7 +18,7 @@ apt = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update &
 say = { echo "$(1)" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab notebooks test browser bench clean
+.PHONY: help book serve lab notebooks test browser parity bench clean
 
 help: ## List what you can make
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -61,6 +61,10 @@ test: export OMP_NUM_THREADS = 1
 test: browser book ## Run every test: package, notebooks, site, browser
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --nbval --ignore tests/browser
 	$(BIN)/pytest tests/browser
+
+parity: export OMP_NUM_THREADS = 1
+parity: $(TEST_READY) ## Compare 10000 random calls with torch
+	$(BIN)/pytest tests/unit/test_multihead.py --hypothesis-profile=parity --hypothesis-show-statistics
 
 bench: $(TEST_READY) ## Run the benchmarks
 	@for script in benchmarks/*.py; do echo "$$script"; $(BIN)/python "$$script" || exit 1; done

@@ -2,8 +2,11 @@
 
 from mha_widgets import explorers
 from mha_widgets.attention import (
+    MultiheadAttention,
     additive_mask,
     causal_mask,
+    fast_path,
+    multi_head_attention_forward,
     padding_mask,
     scaled_dot_product_attention,
     softmax,
@@ -15,6 +18,7 @@ __all__ = [
     "Choice",
     "Control",
     "Explorer",
+    "MultiheadAttention",
     "Range",
     "Toggle",
     "View",
@@ -22,6 +26,8 @@ __all__ = [
     "additive_mask",
     "causal_mask",
     "explorers",
+    "fast_path",
+    "multi_head_attention_forward",
     "padding_mask",
     "scaled_dot_product_attention",
     "softmax",

@@ -12,8 +12,13 @@ from threading import Thread
 
 import pytest
 from chromium import FLAGS, find_chromium
+from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
 
+# The parity of whole calls with torch: 300 in every run, 10,000 with `make parity`.
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=300)
+settings.register_profile("parity", deadline=None, max_examples=10_000, print_blob=True)
+settings.load_profile("default")
 BOOK = Path(__file__).parents[1] / "_build" / "html"
 
 

@@ -1,4 +1,4 @@
-"""Softmax and scaled dot-product attention, written out."""
+"""Softmax, scaled dot-product and multi-head attention, written out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mha_widgets.attention.checks import check_inputs, check_masks, check_separate, check_static
 from mha_widgets.attention.masks import additive_mask, causal_mask
+from mha_widgets.attention.steps import append_positions, attention_weights, in_projection, merge_heads, merge_masks
 
 
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
@@ -110,6 +112,137 @@ def scaled_dot_product_attention(
         weights = F.dropout(weights, dropout_p)
     output = weights @ value  # (..., L, Ev)
     return (output, weights) if need_weights else output
+
+
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+    *,
+    batch_first: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend with several heads: project, split, attend, join, project.
+
+    Takes the arguments of ``torch.nn.functional.multi_head_attention_forward``, in its order, and
+    returns its numbers. L queries and S keys, N sequences, E = embed_dim features, H heads.
+
+    Args:
+        query: (L, N, E), or (N, L, E) with ``batch_first``, or (L, E) for one sequence alone.
+        key: (S, N, Ek), in the same layout; Ek = E unless the projections are separate.
+        value: (S, N, Ev), in the same layout.
+        embed_dim_to_check: E, as the weights have it.
+        num_heads: H; each head works on E / H features.
+        in_proj_weight: (3E, E), the projections of query, key and value, one above the other.
+        in_proj_bias: (3E,), their biases; None for none.
+        bias_k: (1, 1, E), a learned key that is appended to every sequence, or None.
+        bias_v: (1, 1, E), the value that goes with it.
+        add_zero_attn: append a key and a value of zeros (after those of ``bias_k``).
+        dropout_p: the share of weights that are set to 0; only if ``training``.
+        out_proj_weight: (E, E), what the joined heads are multiplied with.
+        out_proj_bias: (E,) or None.
+        training: apply dropout.
+        key_padding_mask: (N, S), or (S,) for one sequence. Boolean, True = blocked, or float, added
+            to the scores.
+        need_weights: return the weights, and so compute them one by one. Without them the call goes
+            through :func:`torch.nn.functional.scaled_dot_product_attention`, which never holds L x S
+            numbers.
+        attn_mask: (L, S), or (N * H, L, S) with the heads of a sequence side by side. Boolean, True =
+            blocked, or float, added to the scores.
+        use_separate_proj_weight: take the three following weights and not ``in_proj_weight``.
+        q_proj_weight: (E, E).
+        k_proj_weight: (E, Ek).
+        v_proj_weight: (E, Ev).
+        static_k: (N * H, S, E / H), keys that are projected and split already, in place of ``key``'s.
+        static_v: (N * H, S, E / H), values likewise.
+        average_attn_weights: return the mean of the weights over the heads.
+        is_causal: a hint that ``attn_mask`` is causal. It builds no mask. Without weights and
+            padding it replaces ``attn_mask`` by a causal one, whatever that was; otherwise it has no effect.
+        batch_first: ours alone: query, key, value and output have the batch first.
+
+    Returns:
+        ``(output, weights)``. The output has the shape of ``query``. The weights, after dropout, are
+        (N, L, S), or (N, H, L, S) if not averaged, without N for one sequence, with S larger by the
+        appended positions; None without ``need_weights``. A row whose keys are all blocked is NaN with
+        ``need_weights``, and zeros before the output projection without.
+
+    Raises:
+        AssertionError: dimensions, features or mask types that don't fit, as torch raises it.
+        RuntimeError: mask shapes, batch sizes or types that don't fit; ``is_causal`` without a mask.
+        ValueError: a ``dropout_p`` that is no probability.
+
+    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.2.2, and
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
+
+    >>> x = torch.ones(5, 2, 8)  # (L, N, E)
+    >>> output, weights = multi_head_attention_forward(
+    ...     x, x, x, 8, 4, torch.eye(8).repeat(3, 1), None, None, None, False, 0.0, torch.eye(8), None
+    ... )
+    >>> output.shape, weights.shape
+    (torch.Size([5, 2, 8]), torch.Size([2, 5, 5]))
+    """
+    check_inputs(query, key, value, embed_dim_to_check, num_heads, batch_first, use_separate_proj_weight)
+    batched = query.dim() == 3
+    batch_first = batch_first or not batched
+    N, L, S = 1, query.shape[0], key.shape[0]
+    if batched:
+        N, L, S = (*query.shape[:2], key.shape[1]) if batch_first else (query.shape[1], query.shape[0], key.shape[0])
+    if is_causal and attn_mask is None:
+        raise RuntimeError("is_causal=True only says that attn_mask is causal, and there is none; pass the causal mask too.")
+    is_causal = is_causal and not need_weights and key_padding_mask is None
+    if is_causal:
+        attn_mask = None
+    check_masks(attn_mask, key_padding_mask, query, (N, num_heads, L, S), need_weights)
+    weight: Tensor | tuple[Tensor, Tensor, Tensor] = in_proj_weight
+    if use_separate_proj_weight:
+        weight = check_separate(query, key, value, q_proj_weight, k_proj_weight, v_proj_weight)
+
+    q, k, v = in_projection(query, key, value, weight, in_proj_bias, num_heads, batch_first=batch_first)  # (N, H, L, D)
+    if static_k is not None or static_v is not None or bias_k is not None or bias_v is not None:
+        k, v = check_static(k, v, static_k, static_v, bias_k, bias_v)
+    mask = merge_masks(attn_mask, key_padding_mask, num_heads, query.dtype)
+    if bias_k is not None or add_zero_attn:
+        k, v = append_positions(k, bias_k, add_zero_attn), append_positions(v, bias_v, add_zero_attn)
+        if mask is not None:
+            mask = F.pad(mask, (0, k.shape[2] - S))  # nobody is kept from looking there
+
+    if not training:
+        dropout_p = 0.0
+    weights = None
+    if need_weights:
+        weights = attention_weights(q, k, mask)
+        if dropout_p > 0:
+            weights = F.dropout(weights, dropout_p)
+        heads = weights @ v
+        if average_attn_weights:
+            weights = weights.mean(dim=1)
+    else:
+        heads = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal)
+    output = F.linear(merge_heads(heads, batch_first=batch_first), out_proj_weight, out_proj_bias)
+    if not batched:
+        output, weights = output.squeeze(0), None if weights is None else weights.squeeze(0)
+    return output, weights
 
 
 def _check_tensors(**given: object) -> None:

@@ -132,4 +132,4 @@ def additive_mask(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         )
     if not dtype.is_floating_point:
         raise TypeError(f"Got dtype={dtype}; only a floating type holds -inf: use that of the scores.")
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)
+    return torch.where(mask, 0.0, -math.inf).to(dtype)

@@ -1,0 +1,126 @@
+"""What multi-head attention can't work with, said in one sentence; the classes are those that torch raises."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+
+def check_inputs(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_heads: int, batch_first: bool, separate: bool
+) -> None:
+    """Check the sizes of query, key and value against each other; see multi_head_attention_forward."""
+    for name, tensor in {"query": query, "key": key, "value": value}.items():
+        if not isinstance(tensor, Tensor):
+            raise AttributeError(f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.as_tensor({name}).")
+        if tensor.is_nested:
+            raise AssertionError(f"{name} is a NestedTensor and the query is not; use {name}.to_padded_tensor(0.0) and a mask.")
+    dims = query.dim()
+    if dims not in (2, 3) or key.dim() != dims or value.dim() != dims:
+        layout = "(N, L, E)" if batch_first else "(L, N, E)"
+        raise AssertionError(f"Got {_shapes(query, key, value)}; give all three as {layout}, or as (L, E) for one sequence.")
+    if query.shape[-1] != embed_dim:
+        raise AssertionError(f"Got {_shapes(query, key, value)}; the query needs embed_dim = {embed_dim} features.")
+    if embed_dim % num_heads:
+        raise AssertionError(f"{embed_dim} features can't be cut into {num_heads} heads; choose a num_heads that divides them.")
+    if key is not value and (key.shape[:-1] != value.shape[:-1] if separate else key.shape != value.shape):
+        raise AssertionError(f"Got {_shapes(query, key, value)}; key and value need the same shape: every key has one value.")
+    if key is not query:
+        if not separate and key.shape[-1] != embed_dim:
+            raise RuntimeError(
+                f"Got {_shapes(query, key, value)}; key and value need {embed_dim} features too, "
+                "or a module that was made with their number as kdim and vdim."
+            )
+        batch = 0 if batch_first else 1
+        if dims == 3 and key.shape[batch] != query.shape[batch]:
+            other = "the batch second; did you mean batch_first=True?" if batch == 1 else "the batch first (batch_first=True)."
+            raise RuntimeError(
+                f"Got {_shapes(query, key, value)}: {query.shape[batch]} sequences of queries and {key.shape[batch]} of keys, "
+                f"with {other}"
+            )
+
+
+def check_separate(
+    query: Tensor, key: Tensor, value: Tensor, q_proj: Tensor | None, k_proj: Tensor | None, v_proj: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Check that the three separate weights are (E, E), (E, Ek) and (E, Ev), and return them."""
+    E = query.shape[-1]
+    for name, weight, x in (("q_proj_weight", q_proj, query), ("k_proj_weight", k_proj, key), ("v_proj_weight", v_proj, value)):
+        if weight is None or weight.shape != (E, x.shape[-1]):
+            got = "is missing" if weight is None else f"has shape {tuple(weight.shape)}"
+            raise AssertionError(
+                f"{name} {got}, but for {_shapes(query, key, value)} it must be {(E, x.shape[-1])}; "
+                "kdim and vdim of the module are the features of key and value."
+            )
+    return q_proj, k_proj, v_proj
+
+
+def check_static(
+    k: Tensor, v: Tensor, static_k: Tensor | None, static_v: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return keys and values (N, H, S, D), static ones (N * H, S, D) in place of the projected."""
+    if (bias_k is None) != (bias_v is None):
+        raise AssertionError("One of bias_k and bias_v is missing; an appended position needs both a key and a value.")
+    N, H, _, D = k.shape
+    for name, static in {"static_k": static_k, "static_v": static_v}.items():
+        if static is not None and bias_k is not None:
+            raise AssertionError(f"Got {name} and bias_k; append the learned position to {name} yourself.")
+        if static is not None and (static.shape[0] != N * H or static.shape[2] != D):
+            raise AssertionError(f"{name} has shape {tuple(static.shape)}, but must be (N * H, S, D) = ({N * H}, S, {D}).")
+    return (
+        k if static_k is None else static_k.unflatten(0, (N, H)),
+        v if static_v is None else static_v.unflatten(0, (N, H)),
+    )
+
+
+def check_masks(
+    attn_mask: Tensor | None,
+    key_padding_mask: Tensor | None,
+    query: Tensor,
+    sizes: tuple[int, int, int, int],
+    need_weights: bool,
+) -> None:
+    """Check types and shapes of both masks against (N, H, L, S); warn if their types differ, as torch does."""
+    if attn_mask is None and key_padding_mask is None:
+        return
+    N, num_heads, L, S = sizes
+    batched = query.dim() == 3
+    for name, mask in {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}.items():
+        if mask is None or mask.dtype == torch.bool:
+            continue
+        if not mask.is_floating_point():
+            raise AssertionError(
+                f"{name} is {mask.dtype}, but must be boolean (True = blocked) or float (added to the scores); "
+                f"if 1 means a real token, as in Hugging Face's attention_mask, use {name} == 0."
+            )
+        if need_weights and mask.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
+            raise RuntimeError(f"{name} is {mask.dtype} and the query {query.dtype}; use {name}.to(query.dtype), or booleans.")
+    if attn_mask is not None:
+        wanted = (L, S) if attn_mask.dim() == 2 else (N * num_heads, L, S)
+        if attn_mask.shape != wanted:
+            kind = RuntimeError if attn_mask.dim() == 2 or attn_mask.dim() == 3 and batched else AssertionError
+            raise kind(
+                f"attn_mask has shape {tuple(attn_mask.shape)}, but must be (L, S) = {(L, S)} or "
+                f"(N * num_heads, L, S) = {(N * num_heads, L, S)}; for one mask a sequence, use "
+                "mask.repeat_interleave(num_heads, dim=0)."
+            )
+    if key_padding_mask is not None:
+        wanted = (N, S) if batched else (S,)
+        if key_padding_mask.shape != wanted:
+            letters = "(N, S)" if batched else "(S,)"
+            raise AssertionError(
+                f"key_padding_mask has shape {tuple(key_padding_mask.shape)}, but must be {letters} = {wanted}: "
+                "one entry for each key of each sequence, without the positions that the module appends."
+            )
+        if attn_mask is not None and attn_mask.dtype != key_padding_mask.dtype:
+            warnings.warn(
+                f"key_padding_mask is {key_padding_mask.dtype} and attn_mask is {attn_mask.dtype}: "
+                "torch deprecates masks of different types; make both boolean.",
+                stacklevel=5,
+            )
+
+
+def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:
+    return f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}"
