@@ -3,6 +3,7 @@
 from mha_widgets import explorers
 from mha_widgets.attention import (
     MultiheadAttention,
+    Trace,
     additive_mask,
     causal_mask,
     fast_path,
@@ -10,6 +11,7 @@ from mha_widgets.attention import (
     padding_mask,
     scaled_dot_product_attention,
     softmax,
+    trace,
     window_mask,
 )
 from mha_widgets.explorer import Choice, Control, Explorer, Range, Toggle, View, Word
@@ -21,6 +23,7 @@ __all__ = [
     "MultiheadAttention",
     "Range",
     "Toggle",
+    "Trace",
     "View",
     "Word",
     "additive_mask",
@@ -31,5 +34,6 @@ __all__ = [
     "padding_mask",
     "scaled_dot_product_attention",
     "softmax",
+    "trace",
     "window_mask",
 ]

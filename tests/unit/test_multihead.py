@@ -2,129 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any
-
 import pytest
 import torch
+from cases import Case, assert_same, cases, uniform
 from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mha_widgets.attention.multihead import MultiheadAttention
 
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
-
-
-@dataclass
-class Call:
-    """A module's arguments, and those of one call of it."""
-
-    build: dict[str, Any]
-    training: bool
-    inputs: tuple[Tensor, Tensor, Tensor]
-    forward: dict[str, Any]
-
-    def modules(self) -> tuple[nn.MultiheadAttention, MultiheadAttention]:
-        theirs, ours = nn.MultiheadAttention(**self.build), MultiheadAttention(**self.build)
-        with torch.no_grad():
-            for seed, parameter in enumerate(theirs.parameters()):  # biases too: torch starts them at zero
-                parameter.copy_(uniform(*parameter.shape, dtype=parameter.dtype, seed=seed))
-        ours.load_state_dict(theirs.state_dict())
-        return theirs.train(self.training), ours.train(self.training)
-
-
-def uniform(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
-    numbers = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return (2 * numbers - 1).to(dtype)
-
-
-@st.composite
-def masks(draw: st.DrawFn, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    seed = draw(st.integers(0, 99))
-    blocked = uniform(*shape, dtype=dtype, seed=seed) < draw(st.sampled_from([-1.0, -0.4, 0.3, 1.0]))
-    if draw(st.booleans()):
-        return blocked
-    return uniform(*shape, dtype=dtype, seed=seed + 1).masked_fill(blocked, draw(st.sampled_from([0.0, 1.0, -1e9, -math.inf])))
-
-
-@st.composite
-def calls(draw: st.DrawFn) -> Call:
-    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
-    num_heads, head_dim = draw(st.sampled_from([1, 2, 3, 5])), draw(st.sampled_from([1, 2, 3, 5]))
-    E = num_heads * head_dim
-    kind = draw(st.sampled_from(["self", "key is value", "query is key", "apart"]))
-    features = st.sampled_from([None, 2, 7, E])
-    kdim, vdim = (draw(features), draw(features)) if kind == "apart" else (None, None)
-    flag = st.booleans()
-    build = {
-        "embed_dim": E,
-        "num_heads": num_heads,
-        "dropout": draw(st.sampled_from([0.0, 0.0, 0.3, 1.0])),
-        "bias": draw(flag),
-        "add_bias_kv": draw(flag),
-        "add_zero_attn": draw(flag),
-        "kdim": kdim,
-        "vdim": vdim,
-        "batch_first": draw(flag),
-        "dtype": dtype,
-    }
-    sizes = st.sampled_from([1, 2, 3, 5, 7])
-    N, L = draw(sizes), draw(sizes)
-    S = draw(sizes) if kind in ("key is value", "apart") else L
-    batched = draw(st.sampled_from([True, True, False]))
-    N = N if batched else 1
-
-    def make(length: int, width: int, seed: int) -> Tensor:
-        shape = (N, length, width) if build["batch_first"] else (length, N, width)
-        return uniform(*shape if batched else (length, width), dtype=dtype, seed=seed).requires_grad_()
-
-    query = make(L, E, 10)
-    key = query if kind in ("self", "query is key") else make(S, kdim or E, 11)
-    value = {"self": query, "key is value": key}[kind] if kind in ("self", "key is value") else make(S, vdim or E, 12)
-    shape = draw(st.sampled_from([(L, S), (N * num_heads, L, S)]))
-    causal = torch.ones(shape, dtype=torch.bool).triu(1)
-    attn_mask = draw(st.none() | masks(shape, dtype) | st.just(causal))
-    forward = {
-        "key_padding_mask": draw(st.none() | masks((N, S) if batched else (S,), dtype)),
-        "need_weights": draw(flag),
-        "attn_mask": attn_mask,
-        "average_attn_weights": draw(flag),
-        "is_causal": attn_mask is not None and draw(flag),
-    }
-    for name in ("attn_mask", "key_padding_mask"):
-        mask = forward[name]
-        if mask is not None and mask.is_floating_point():
-            forward[name] = mask.detach().requires_grad_()
-    return Call(build, draw(flag), (query, key, value), forward)
-
-
-def run(module: nn.Module, call: Call) -> tuple[list[Tensor | None], list[Tensor | None]]:
+def run(module: nn.Module, case: Case) -> tuple[list[Tensor | None], list[Tensor | None]]:
     """Return what the module returns, and the gradients of all that has one."""
     torch.manual_seed(0)  # the same dropout
-    output, weights = module(*call.inputs, **call.forward)
+    output, weights = module(*case.inputs, **case.forward)
     total = (output * uniform(*output.shape, dtype=output.dtype, seed=20)).sum()
     if weights is not None:
         total = total + (weights * uniform(*weights.shape, dtype=weights.dtype, seed=21)).sum()
-    masks = [mask for mask in (call.forward["attn_mask"], call.forward["key_padding_mask"]) if mask is not None]
-    leaves = [*call.inputs, *(mask for mask in masks if mask.requires_grad), *module.parameters()]
+    masks = [mask for mask in (case.forward["attn_mask"], case.forward["key_padding_mask"]) if mask is not None]
+    leaves = [*case.inputs, *(mask for mask in masks if mask.requires_grad), *module.parameters()]
     return [output, weights], list(torch.autograd.grad(total, leaves, allow_unused=True))
 
 
-def assert_same(ours: list[Tensor | None], theirs: list[Tensor | None], dtype: torch.dtype) -> None:
-    for our, their in zip(ours, theirs, strict=True):
-        if their is None:
-            assert our is None
-        else:
-            torch.testing.assert_close(our, their, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True)
-
-
 @pytest.mark.filterwarnings("ignore:.*mismatched key_padding_mask:UserWarning", "ignore:.*masks of different types:UserWarning")
-@given(calls())
-def test_a_call_and_its_gradients_equal_torch(call: Call) -> None:
-    theirs, ours = call.modules()
-    their_results, their_gradients = run(theirs, call)
-    our_results, our_gradients = run(ours, call)
-    assert_same(our_results, their_results, call.build["dtype"])
-    assert_same(our_gradients, their_gradients, call.build["dtype"])
+@given(cases())
+def test_a_call_and_its_gradients_equal_torch(case: Case) -> None:
+    theirs, ours = case.modules()
+    their_results, their_gradients = run(theirs, case)
+    our_results, our_gradients = run(ours, case)
+    assert_same(our_results, their_results, case.build["dtype"])
+    assert_same(our_gradients, their_gradients, case.build["dtype"])

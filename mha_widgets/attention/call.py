@@ -1,0 +1,38 @@
+"""One call of a multi-head attention module, and the ways that it can go."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from mha_widgets.attention.fast_path import fast_path
+
+
+class Path(Enum):
+    """The ways through ``nn.MultiheadAttention``."""
+
+    EXPLICIT = "explicit weights"
+    SDPA = "F.scaled_dot_product_attention"
+    NATIVE = "native fast path"
+
+
+class Call(NamedTuple):
+    """A module and the arguments of its ``forward``, in their order."""
+
+    module: nn.Module
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    key_padding_mask: Tensor | None = None
+    need_weights: bool = True
+    attn_mask: Tensor | None = None
+    average_attn_weights: bool = True
+    is_causal: bool = False
+
+    def path(self) -> Path:
+        """Return the way that this call goes if it is made now."""
+        if not fast_path(*self):
+            return Path.NATIVE
+        return Path.EXPLICIT if self.need_weights else Path.SDPA

@@ -1,0 +1,245 @@
+"""Open up one call of a multi-head attention module: every intermediate, by name."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from html import escape
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mha_widgets.attention.call import Call, Path
+from mha_widgets.attention.checks import check_inputs, check_masks
+from mha_widgets.attention.fast_path import Reason, fast_path
+from mha_widgets.attention.masks import additive_mask, causal_mask
+from mha_widgets.attention.multihead import MultiheadAttention
+from mha_widgets.attention.nested import nest, pad_nested
+from mha_widgets.attention.pitfalls import pitfalls
+from mha_widgets.attention.steps import append_positions, in_projection, merge_heads, merge_masks
+
+
+class Step(NamedTuple):
+    """One intermediate of a call.
+
+    Attributes:
+        name: what it is called in ``trace[name]``.
+        letters: its shape in letters, as in ``"(N, H, L, D)"``.
+        meaning: what it is, in words.
+        tensor: its numbers; they keep their gradient if one is recorded.
+    """
+
+    name: str
+    letters: str
+    meaning: str
+    tensor: Tensor
+
+
+@dataclass(frozen=True, repr=False)
+class Trace:
+    """What happens in one call of a module: made by :func:`trace`.
+
+    Attributes:
+        title: the module and its mode.
+        steps: the intermediates in the order in which they are computed.
+        path: the way that the real call goes.
+        why_not_fast_path: what keeps it off the native fast path; empty if it takes it.
+        warnings: what people trip over and this call does, a sentence each.
+        difference: by how much the last steps differ at most from what the module itself returns,
+            output and weights; NaN in both is no difference.
+    """
+
+    title: str
+    steps: tuple[Step, ...]
+    path: Path
+    why_not_fast_path: tuple[Reason, ...]
+    warnings: tuple[str, ...]
+    difference: float
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return the numbers of a step."""
+        for step in self.steps:
+            if step.name == name:
+                return step.tensor
+        raise KeyError(f"This call has no step {name!r}; it has {', '.join(step.name for step in self.steps)}.")
+
+    @property
+    def output(self) -> Tensor:
+        """The output, in the layout of the module."""
+        return self["output"]
+
+    def _notes(self) -> list[tuple[str, str]]:
+        notes = [("path", self.path.value)]
+        notes += [("not the fast path", reason.words) for reason in self.why_not_fast_path]
+        notes.append(("difference", f"from what the module itself returns: at most {self.difference:.3g}"))
+        return notes + [("warning", warning) for warning in self.warnings]
+
+    def __repr__(self) -> str:
+        rows = [(step.name, _shape(step), step.meaning) for step in self.steps]
+        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        lines = [f"  {name:{widths[0]}}  {shape:{widths[1]}}  {meaning}" for name, shape, meaning in rows]
+        return "\n".join([self.title, *lines, *(f"{name}: {text}" for name, text in self._notes())])
+
+    def _repr_html_(self) -> str:
+        rows = [(f"<code>{escape(step.name)}</code>", escape(_shape(step)), escape(step.meaning)) for step in self.steps]
+        body = "".join("<tr>" + "".join(f'<td style="text-align: left">{cell}</td>' for cell in row) + "</tr>" for row in rows)
+        head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in ("step", "shape", "what it is"))
+        notes = "".join(f"<li><strong>{name}</strong>: {escape(text)}</li>" for name, text in self._notes())
+        return f"<table><caption>{escape(self.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><ul>{notes}</ul>"
+
+
+def trace(
+    module: nn.MultiheadAttention | MultiheadAttention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> Trace:
+    """Make a call and return all that happens in it.
+
+    The module is called once, as it is, in its mode and under the caller's gradient mode. Beside it
+    every step is computed one by one, with the same dropout, and compared.
+
+    Args:
+        module: an ``nn.MultiheadAttention``, or ours.
+        query: as for ``module(query, key, value)``, and so are all other arguments.
+        key: see ``query``.
+        value: see ``query``.
+        key_padding_mask: see ``query``.
+        need_weights: without them, the real call goes through
+            ``F.scaled_dot_product_attention``; the trace has weights all the same.
+        attn_mask: see ``query``.
+        average_attn_weights: the trace has the weights of every head all the same.
+        is_causal: see ``query``.
+
+    Returns:
+        The :class:`Trace`. Its steps are, with N sequences, H heads of D = E / H features, L queries
+        and S keys: ``q``, ``k``, ``v`` (N, L or S, E), projected; ``q_heads``, ``k_heads``, ``v_heads``
+        (N, H, L or S, D); ``k_appended`` and ``v_appended``, if positions are; ``scores`` (N, H, L, S);
+        ``mask`` (N, H, L, S), if there is one, as it takes effect; ``weights`` and
+        ``weights_after_dropout`` (N, H, L, S); ``heads`` (N, H, L, D); ``joined`` (N, L, E); ``output``.
+
+    Raises:
+        TypeError: a module that is no multi-head attention.
+        AssertionError, RuntimeError, ValueError: what the call raises.
+
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
+
+    >>> module = nn.MultiheadAttention(embed_dim=8, num_heads=2, batch_first=True)
+    >>> x = torch.randn(3, 5, 8)
+    >>> traced = trace(module, x, x, x)
+    >>> traced["weights"].shape, traced.path.value
+    (torch.Size([3, 2, 5, 5]), 'explicit weights')
+    """
+    if not isinstance(module, nn.MultiheadAttention | MultiheadAttention):
+        raise TypeError(f"trace opens an nn.MultiheadAttention, or ours, but got {type(module).__name__}; see capture for models.")
+    call = Call(module, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+    path = call.path()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the trace says in words what they say
+        with torch.random.fork_rng():
+            steps = steps_of(call, path)
+        output, weights = module(*call[1:])
+    found = {step.name: step.tensor for step in steps}
+    differences = [_difference(found["output"], output)]
+    if weights is not None:
+        returned = found["weights_after_dropout"]
+        returned = returned.mean(dim=1) if average_attn_weights else returned
+        differences.append(_difference(returned if query.dim() == 3 else returned.squeeze(0), weights))
+    difference = torch.stack(differences).max().item()
+    mode = "training" if module.training else "evaluation"
+    title = f"{type(module).__name__}(embed_dim={module.embed_dim}, num_heads={module.num_heads}) in {mode}"
+    return Trace(title, steps, path, fast_path(*call), pitfalls(call, path, found.get("mask")), difference)
+
+
+def steps_of(call: Call, path: Path) -> tuple[Step, ...]:
+    """Compute the steps of a call that goes this way, without making it."""
+    module, query, key, value = call[:4]
+    padding = None
+    if query.is_nested:
+        query, padding = pad_nested(query)
+        call = call._replace(query=query, key=query, value=query, key_padding_mask=padding)
+        key = value = query
+    H, packed = module.num_heads, module.in_proj_weight is not None
+    check_inputs(query, key, value, module.embed_dim, H, module.batch_first, not packed)
+    batch_first = module.batch_first or query.dim() == 2
+    weight = module.in_proj_weight if packed else (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    q, k, v = in_projection(query, key, value, weight, module.in_proj_bias, H, batch_first=batch_first)
+    steps = [
+        Step("q", "(N, L, E)", "queries: query @ W_q.T + b_q", merge_heads(q)),
+        Step("k", "(N, S, E)", "keys: key @ W_k.T + b_k", merge_heads(k)),
+        Step("v", "(N, S, E)", "values: value @ W_v.T + b_v", merge_heads(v)),
+        Step("q_heads", "(N, H, L, D)", f"queries, their features cut into {H} heads", q),
+        Step("k_heads", "(N, H, S, D)", "keys, cut likewise", k),
+        Step("v_heads", "(N, H, S, D)", "values, cut likewise", v),
+    ]
+    mask = effective_mask(call, path, q, k)
+    S = "S"
+    appended = [word for word, there in (("bias", module.bias_k is not None), ("zero", module.add_zero_attn)) if there]
+    if appended:
+        k, v = append_positions(k, module.bias_k, module.add_zero_attn), append_positions(v, module.bias_v, module.add_zero_attn)
+        S = f"S + {len(appended)}"
+        steps.append(Step("k_appended", f"(N, H, {S}, D)", f"keys, with {' and '.join(appended)} appended", k))
+        steps.append(Step("v_appended", f"(N, H, {S}, D)", f"values, with {' and '.join(appended)} appended", v))
+
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    steps.append(Step("scores", f"(N, H, L, {S})", "how well keys match queries: q_heads @ keys.T / sqrt(D)", scores))
+    if mask is not None:
+        mask = mask.to(scores.dtype).expand(scores.shape)
+        steps.append(Step("mask", f"(N, H, L, {S})", "what is added to the scores; -inf blocks", mask))
+        scores = scores + mask
+    weights = scores.softmax(dim=-1)
+    if mask is not None and path is Path.SDPA:
+        weights = weights.masked_fill((mask == -math.inf).all(dim=-1, keepdim=True), 0.0)
+    if padding is not None:
+        weights = weights.masked_fill(padding[:, None, :, None], 0.0)
+    steps.append(Step("weights", f"(N, H, L, {S})", "softmax(scores + mask): shares that sum to 1 over the keys", weights))
+    weights = F.dropout(weights, module.dropout, module.training)
+    share = f"each weight 0 with probability {module.dropout}, the rest grown" if module.training else "the same: no dropout now"
+    steps.append(Step("weights_after_dropout", f"(N, H, L, {S})", share, weights))
+    heads = weights @ v
+    steps.append(Step("heads", "(N, H, L, D)", "what each head gathers: weights @ values", heads))
+    joined = merge_heads(heads)
+    steps.append(Step("joined", "(N, L, E)", "the heads side by side", joined))
+    output = F.linear(joined, module.out_proj.weight, module.out_proj.bias)
+    letters = "(N, L, E)" if batch_first else "(L, N, E)"
+    if call.query.dim() == 2:
+        letters, output = "(L, E)", output.squeeze(0)
+    elif padding is not None:
+        output = nest(output, padding)
+    elif not batch_first:
+        output = output.transpose(0, 1)
+    steps.append(Step("output", letters, "joined @ W_o.T + b_o", output))
+    return tuple(steps)
+
+
+def effective_mask(call: Call, path: Path, q: Tensor, k: Tensor) -> Tensor | None:
+    """Return what is really added to the scores, four dimensions that broadcast to (N, H, L, S and what is appended)."""
+    module = call.module
+    (N, H, L, _), S = q.shape, k.shape[2]
+    appended = (module.bias_k is not None) + module.add_zero_attn
+    if call.is_causal and path is Path.SDPA and call.key_padding_mask is None and call.attn_mask is not None:
+        return additive_mask(causal_mask(L, S + appended, device=q.device), q.dtype)[None, None]
+    check_masks(call.attn_mask, call.key_padding_mask, call.query, (N, H, L, S), call.need_weights)
+    mask = merge_masks(call.attn_mask, call.key_padding_mask, H, call.query.dtype)
+    return F.pad(mask, (0, appended)) if mask is not None and appended else mask
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
+    if ours.is_nested:
+        ours, theirs = ours.to_padded_tensor(0.0), theirs.to_padded_tensor(0.0)
+    same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    differences = (ours - theirs).abs().masked_fill(same, 0.0).double()
+    return differences.max() if differences.numel() else differences.sum()
+
+
+def _shape(step: Step) -> str:
+    sizes = [tuple(x.shape) for x in step.tensor.unbind()] if step.tensor.is_nested else tuple(step.tensor.shape)
+    return f"{step.letters} = {sizes}"

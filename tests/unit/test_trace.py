@@ -1,0 +1,301 @@
+"""trace: its steps against the module itself, its path, and its warnings one by one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from cases import TOLERANCE, Case, cases, uniform
+from hypothesis import given
+from torch import Tensor, nn
+
+from mha_widgets import MultiheadAttention, causal_mask, fast_path, trace
+from mha_widgets.attention.call import Path
+
+N, L, E, H = 3, 5, 14, 2
+MODULES = pytest.mark.parametrize("kind", [nn.MultiheadAttention, MultiheadAttention])
+
+
+def make(kind: type[nn.Module] = nn.MultiheadAttention, **build: Any) -> Any:
+    torch.manual_seed(0)
+    return kind(**{"embed_dim": E, "num_heads": H, "batch_first": True, "dtype": torch.float64} | build)
+
+
+def data(*shape: int, seed: int = 0) -> Tensor:
+    return uniform(*(shape or (N, L, E)), dtype=torch.float64, seed=seed)
+
+
+def warnings_of(module: Any, *inputs: Tensor, **forward: Any) -> tuple[str, ...]:
+    x = inputs or (data(),) * 3
+    return trace(module, *x, **forward).warnings
+
+
+@given(cases())
+def test_the_last_steps_are_what_the_module_returns(case: Case) -> None:
+    for module in case.modules():
+        for gradients in (True, False):
+            with torch.set_grad_enabled(gradients):
+                traced = trace(module, *case.inputs, **case.forward)
+            assert traced.difference <= TOLERANCE[case.build["dtype"]]
+            assert traced.output.shape == case.inputs[0].shape
+
+
+@MODULES
+def test_every_step_by_name_in_order_with_its_shape(kind: type[nn.Module]) -> None:
+    x, y = data(), data(N, 7, E, seed=1)
+    traced = trace(make(kind, add_bias_kv=True, add_zero_attn=True), x, y, y, key_padding_mask=torch.zeros(N, 7).bool())
+    D = E // H
+    assert [(step.name, step.letters, tuple(step.tensor.shape)) for step in traced.steps] == [
+        ("q", "(N, L, E)", (N, L, E)),
+        ("k", "(N, S, E)", (N, 7, E)),
+        ("v", "(N, S, E)", (N, 7, E)),
+        ("q_heads", "(N, H, L, D)", (N, H, L, D)),
+        ("k_heads", "(N, H, S, D)", (N, H, 7, D)),
+        ("v_heads", "(N, H, S, D)", (N, H, 7, D)),
+        ("k_appended", "(N, H, S + 2, D)", (N, H, 9, D)),
+        ("v_appended", "(N, H, S + 2, D)", (N, H, 9, D)),
+        ("scores", "(N, H, L, S + 2)", (N, H, L, 9)),
+        ("mask", "(N, H, L, S + 2)", (N, H, L, 9)),
+        ("weights", "(N, H, L, S + 2)", (N, H, L, 9)),
+        ("weights_after_dropout", "(N, H, L, S + 2)", (N, H, L, 9)),
+        ("heads", "(N, H, L, D)", (N, H, L, D)),
+        ("joined", "(N, L, E)", (N, L, E)),
+        ("output", "(N, L, E)", (N, L, E)),
+    ]
+
+
+def test_the_steps_follow_from_each_other() -> None:
+    module, x = make(add_bias_kv=True), data()
+    mask = ~causal_mask(L)
+    traced = trace(module, x, x, x, attn_mask=mask)
+    W, b = module.in_proj_weight, module.in_proj_bias
+    close = torch.testing.assert_close
+    close(traced["v"], x @ W[2 * E :].T + b[2 * E :])
+    close(traced["k_heads"][1, 1], traced["k"][1, :, E // H :])
+    close(traced["k_appended"][2, 0, -1], module.bias_k[0, 0, : E // H])
+    close(traced["scores"][0, 1, 2, 3], traced["q_heads"][0, 1, 2] @ traced["k_heads"][0, 1, 3] / math.sqrt(E // H))
+    assert traced["mask"][0, 0].tolist() == [[-math.inf if k > q and k < L else 0.0 for k in range(L + 1)] for q in range(L)]
+    close(traced["weights"], (traced["scores"] + traced["mask"]).softmax(-1))
+    close(traced["heads"], traced["weights"] @ traced["v_appended"])
+    close(traced["joined"][..., E // H :], traced["heads"][:, 1])
+    close(traced.output, traced["joined"] @ module.out_proj.weight.T + module.out_proj.bias)
+
+
+@MODULES
+def test_dropout_is_that_of_the_call_and_random_numbers_go_on_as_after_it(kind: type[nn.Module]) -> None:
+    module, x = make(kind, dropout=0.4), data()
+    torch.manual_seed(7)
+    output, weights = module(x, x, x, average_attn_weights=False)
+    after = torch.rand(3)
+    torch.manual_seed(7)
+    traced = trace(module, x, x, x)
+    assert torch.equal(torch.rand(3), after)
+    torch.testing.assert_close(traced["weights_after_dropout"], weights, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(traced["weights"].sum(-1), torch.ones(N, H, L, dtype=torch.float64))
+    torch.testing.assert_close(traced.output, output, rtol=1e-12, atol=1e-12)
+
+
+def test_steps_keep_their_gradients() -> None:
+    x = data()
+    traced = trace(make(), x, x, x)
+    assert torch.autograd.grad(traced.output.sum(), traced["weights"])[0].abs().sum() > 0
+
+
+def test_a_difference_is_told() -> None:
+    module, x = make(), data()
+    module.out_proj.bias.data += 1
+    forward = module.forward
+    module.forward = lambda *args: (forward(*args)[0] + 0.25, forward(*args)[1])
+    assert trace(module, x, x, x).difference == pytest.approx(0.25)
+    module.forward = lambda *args: (forward(*args)[0], forward(*args)[1] * math.nan)
+    assert math.isnan(trace(module, x, x, x).difference)
+
+
+def test_the_path_and_what_keeps_a_call_off_the_fast_one() -> None:
+    module, x = make().eval(), data()
+    with torch.no_grad():
+        assert trace(module, x, x, x).path is Path.NATIVE
+        assert trace(module, x, x, x).why_not_fast_path == ()
+        assert trace(make(MultiheadAttention).eval(), x, x, x).path is Path.EXPLICIT
+    assert trace(module, x, x, x).path is Path.EXPLICIT
+    assert trace(module, x, x, x, need_weights=False).path is Path.SDPA
+    assert trace(module, x, x, x).why_not_fast_path == fast_path(module, x, x, x)
+
+
+def test_what_the_call_raises_is_raised() -> None:
+    x = data()
+    with pytest.raises(AssertionError, match=r"query needs embed_dim = 14"):
+        trace(make(), x[..., :4], x, x)
+    with pytest.raises(RuntimeError, match="attn_mask"):
+        trace(make(), x, x, x, is_causal=True)
+    with pytest.raises(TypeError, match="but got TransformerEncoderLayer; see capture"):
+        trace(nn.TransformerEncoderLayer(8, 2), x, x, x)
+    with pytest.raises(KeyError, match="no step 'mask'; it has q, k, v"):
+        trace(make(), x, x, x)["mask"]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@MODULES
+def test_nested_tensors(kind: type[nn.Module]) -> None:
+    module = make(kind).eval()
+    nested = torch.nested.nested_tensor([data(3, E), data(L, E)])
+    with torch.no_grad():
+        traced = trace(module, nested, nested, nested)
+        assert traced.difference < 1e-12
+        assert [tuple(part.shape) for part in traced.output.unbind()] == [(3, E), (L, E)]
+        assert traced["weights"][0, :, :3, 3:].abs().sum() == traced["weights"][0, :, 3:].abs().sum() == 0
+        assert "output                 (N, L, E) = [(3, 14), (5, 14)]" in repr(traced)
+
+
+def test_its_text_and_its_table() -> None:
+    x = data()
+    traced = trace(make(dropout=0.5), x, x, x, attn_mask=torch.zeros(L, L, dtype=x.dtype))
+    text, table = repr(traced), traced._repr_html_()
+    assert text.startswith("MultiheadAttention(embed_dim=14, num_heads=2) in training\n  q                      (N, L, E) = (3, 5, 14)  ")
+    assert "\npath: explicit weights\n" in text
+    assert "\nnot the fast path: attn_mask is float; give a boolean mask\n" in text
+    assert "\nwarning: Dropout 0.5 is at work" in text
+    assert table.count("<tr>") == len(traced.steps) + 1
+    assert "<td style=\"text-align: left\"><code>scores</code></td>" in table
+    assert "<strong>warning</strong>: Dropout 0.5 is at work" in table
+
+
+# Warnings, each with a call that has it and one that hasn't
+
+
+def test_an_innocent_call_has_no_warning() -> None:
+    padding = torch.arange(L) >= torch.tensor([[5], [3], [2]])
+    for attn_mask in (None, ~causal_mask(L), ~causal_mask(L).expand(N * H, L, L)):
+        assert warnings_of(make(), key_padding_mask=padding, attn_mask=attn_mask) == ()
+    assert warnings_of(make(), data(), data(N, 7, E), data(N, 7, E)) == ()
+
+
+@MODULES
+def test_rows_without_a_key_and_what_they_become_on_each_path(kind: type[nn.Module]) -> None:
+    padding = torch.zeros(N, L, dtype=torch.bool)
+    padding[1] = True
+    padding[2, 0] = True
+    module, options = make(kind).eval(), {"key_padding_mask": padding, "attn_mask": ~causal_mask(L)}
+    nn.init.constant_(module.out_proj.bias, 0.25)
+    x = data()
+    (explicit,) = warnings_of(module, **options)
+    assert "Queries with no key left (sequence 1: 0, 1, 2, 3, 4; sequence 2: 0): here they become NaN" in explicit
+    assert trace(module, x, x, x, **options).output[1].isnan().all()
+    (sdpa,) = warnings_of(module, **options, need_weights=False)
+    assert "here they become zeros before the output projection" in sdpa
+    output = trace(module, x, x, x, **options, need_weights=False).output
+    assert (output[1] == 0.25).all() and (output[2, 0] == 0.25).all() and not (output[2, 1] == 0.25).any()
+    with torch.no_grad():
+        if kind is nn.MultiheadAttention:
+            (native,) = warnings_of(module, **options, need_weights=False)
+            assert "here they become NaN; off the fast path" in native
+    one_head = torch.zeros(N * H, L, L, dtype=torch.bool)
+    one_head[1, 2] = True
+    assert "with no key left in some of the heads (sequence 0: 2)" in warnings_of(module, attn_mask=one_head)[0]
+
+
+def test_a_batch_as_large_as_a_sequence_is_long() -> None:
+    x = data(L, L, E)
+    (warning,) = warnings_of(make(batch_first=False), x, x, x)
+    assert warning.startswith("query is (5, 5, 14)") and "batch_first=False reads it as (L, N, E)" in warning
+    padding = torch.arange(L).expand(L, L) >= torch.arange(5, 0, -1)[:, None]
+    assert "key_padding_mask is (5, 5), square" in warnings_of(make(), x, x, x, key_padding_mask=padding)[1]
+    assert warnings_of(make(), x[:1], x[:1], x[:1]) == ()
+
+
+@pytest.mark.parametrize(
+    "real", [[5, 3, 2], [4, 3, 2], [2, 2, 2]], ids=["padded to the longest", "padded beyond", "as long as each other"]
+)
+def test_padding_the_wrong_way_round(real: list[int]) -> None:
+    real_tokens = torch.arange(L) < torch.tensor(real)[:, None]
+    assert any("key_padding_mask" in w and "looks inverted" in w for w in warnings_of(make(), key_padding_mask=real_tokens))
+    assert warnings_of(make(), key_padding_mask=~real_tokens) == ()
+
+
+def test_a_causal_mask_the_wrong_way_round() -> None:
+    inverted = [w for w in warnings_of(make(), attn_mask=causal_mask(L)) if "looks inverted" in w]
+    assert len(inverted) == 1 and inverted[0].startswith("attn_mask blocks every position from itself")
+
+
+def test_float_masks_that_look_boolean() -> None:
+    mask = causal_mask(L).double()
+    (warning,) = warnings_of(make(), attn_mask=mask)
+    assert warning.startswith("attn_mask is float and holds nothing but 0 and 1")
+    (warning,) = warnings_of(make(), key_padding_mask=(torch.arange(L) < 3).double().expand(N, L))
+    assert warning.startswith("key_padding_mask is float") and "key_padding_mask == 0" in warning
+    assert warnings_of(make(), attn_mask=mask * 0) == warnings_of(make(), attn_mask=mask * 0.5) == ()
+
+
+def test_large_numbers_in_place_of_infinity() -> None:
+    mask = torch.zeros(L, L, dtype=torch.float64).masked_fill(~causal_mask(L), -1e9)
+    assert warnings_of(make(), attn_mask=mask)[0].startswith("attn_mask holds -1e+09, which is not -inf")
+    assert warnings_of(make(), attn_mask=mask.clamp(min=-30)) == ()
+    assert warnings_of(make(), attn_mask=mask.masked_fill(mask < 0, -math.inf)) == ()
+
+
+def test_a_mask_that_holds_nan() -> None:
+    mask = (~causal_mask(L)).double() * -math.inf  # 0 * -inf
+    (warning,) = warnings_of(make(), attn_mask=mask)
+    assert warning.startswith("attn_mask holds NaN or +inf")
+
+
+def test_masks_of_different_types() -> None:
+    padding = torch.zeros(N, L, dtype=torch.bool)
+    (warning,) = warnings_of(make(), key_padding_mask=padding, attn_mask=torch.zeros(L, L, dtype=torch.float64))
+    assert warning.startswith("attn_mask is torch.float64 and key_padding_mask is torch.bool")
+
+
+def test_masks_in_the_wrong_order_of_heads() -> None:
+    padding = torch.arange(L) >= torch.tensor([5, 3, 2])[:, None]
+    each = padding[:, None].expand(N, L, L)
+    (warning,) = warnings_of(make(), attn_mask=each.repeat(H, 1, 1))
+    assert warning.startswith("attn_mask repeats itself every 3 masks")
+    assert warnings_of(make(), attn_mask=each.repeat_interleave(H, 0)) == ()
+    assert warnings_of(make(), data(1, L, E), data(1, L, E), data(1, L, E), attn_mask=each[1:2].repeat(H, 1, 1)) == ()
+
+
+def test_padding_that_carries_nan() -> None:
+    x = data()
+    x[1, 3:] = math.nan
+    padding = torch.arange(L) >= torch.tensor([5, 3, 2])[:, None]
+    (warning,) = warnings_of(make(), x, x, x, key_padding_mask=padding)
+    assert warning.startswith("query holds NaN or inf at 2 of 15 positions, all of them padding")
+    assert trace(make(), x, x, x, key_padding_mask=padding).output[1].isnan().all()
+    (warning,) = warnings_of(make(), data(), x, x, key_padding_mask=padding)
+    assert warning.startswith("key holds NaN or inf at 2 of 15 positions, all of them padding")
+    (warning,) = warnings_of(make(), data(), data(), x)
+    assert warning == "value holds NaN or inf at 2 of 15 positions."
+    seq_first = x.transpose(0, 1)
+    (warning,) = warnings_of(make(batch_first=False), seq_first, seq_first, seq_first, key_padding_mask=padding)
+    assert "all of them padding" in warning
+
+
+def test_dropout_at_work() -> None:
+    assert warnings_of(make(dropout=0.4))[0].startswith("Dropout 0.4 is at work")
+    assert warnings_of(make(dropout=0.4).eval()) == ()
+
+
+@MODULES
+def test_hooks_on_the_output_projection(kind: type[nn.Module]) -> None:
+    module, calls = make(kind), []
+    module.out_proj.register_forward_hook(lambda *_: calls.append(1))
+    assert warnings_of(module)[0].startswith("out_proj is never called")
+    assert not calls
+
+
+def test_is_causal_that_is_ignored() -> None:
+    module, own = make(), torch.eye(L).bool().roll(1, dims=1)
+    (explicit,) = warnings_of(module, attn_mask=own, is_causal=True)
+    (sdpa,) = warnings_of(module, attn_mask=own, is_causal=True, need_weights=False)
+    assert "the hint has no effect" in explicit and "your mask is dropped and a causal one is used" in sdpa
+    x = data()
+    assert trace(module, x, x, x, attn_mask=own, is_causal=True, need_weights=False)["weights"][:, :, 0, 1:].sum() == 0
+    with torch.no_grad():
+        (native,) = warnings_of(module.eval(), attn_mask=own, is_causal=True, need_weights=False)
+        assert "the hint has no effect" in native
+        (alone,) = warnings_of(module, is_causal=True)
+        assert "blocks nothing on the native fast path" in alone
+    for mask in (~causal_mask(L), torch.zeros(L, L, dtype=torch.float64).masked_fill(~causal_mask(L), -math.inf)):
+        assert warnings_of(module, attn_mask=mask, is_causal=True) == ()
