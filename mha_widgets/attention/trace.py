@@ -37,6 +37,13 @@ class Step(NamedTuple):
     meaning: str
     tensor: Tensor
 
+    @property
+    def sizes(self) -> tuple[int, ...] | list[tuple[int, ...]]:
+        """The sizes that the letters stand for; one tuple a sequence if the tensor is nested."""
+        if self.tensor.is_nested:
+            return [tuple(sequence.shape) for sequence in self.tensor.unbind()]
+        return tuple(self.tensor.shape)
+
 
 @dataclass(frozen=True, repr=False)
 class Trace:
@@ -78,17 +85,26 @@ class Trace:
         return notes + [("warning", warning) for warning in self.warnings]
 
     def __repr__(self) -> str:
-        rows = [(step.name, _shape(step), step.meaning) for step in self.steps]
+        rows = [(step.name, f"{step.letters} = {step.sizes}", step.meaning) for step in self.steps]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
         lines = [f"  {name:{widths[0]}}  {shape:{widths[1]}}  {meaning}" for name, shape, meaning in rows]
         return "\n".join([self.title, *lines, *(f"{name}: {text}" for name, text in self._notes())])
 
     def _repr_html_(self) -> str:
-        rows = [(f"<code>{escape(step.name)}</code>", escape(_shape(step)), escape(step.meaning)) for step in self.steps]
-        body = "".join("<tr>" + "".join(f'<td style="text-align: left">{cell}</td>' for cell in row) + "</tr>" for row in rows)
-        head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in ("step", "shape", "what it is"))
+        def row(cells: tuple[str, ...], tag: str) -> str:
+            style = "padding: 2px 8px; text-align: left; vertical-align: top"
+            *narrow, last = cells
+            narrow = [f'<{tag} style="{style}; white-space: nowrap">{cell}</{tag}>' for cell in narrow]
+            return f'<tr>{"".join(narrow)}<{tag} style="{style}; min-width: 16em">{last}</{tag}></tr>'
+
+        steps = [(f"<code>{step.name}</code>", step.letters, str(step.sizes), escape(step.meaning)) for step in self.steps]
         notes = "".join(f"<li><strong>{name}</strong>: {escape(text)}</li>" for name, text in self._notes())
-        return f"<table><caption>{escape(self.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><ul>{notes}</ul>"
+        return (
+            '<div style="overflow-x: auto"><table class="dataframe">'  # the class that themes know, from pandas
+            f'<caption style="text-align: left">{escape(self.title)}</caption>'
+            f"<thead>{row(('step', 'shape', 'sizes', 'what it is'), 'th')}</thead>"
+            f"<tbody>{''.join(row(step, 'td') for step in steps)}</tbody></table></div><ul>{notes}</ul>"
+        )
 
 
 def trace(
@@ -238,8 +254,3 @@ def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())
     differences = (ours - theirs).abs().masked_fill(same, 0.0).double()
     return differences.max() if differences.numel() else differences.sum()
-
-
-def _shape(step: Step) -> str:
-    sizes = [tuple(x.shape) for x in step.tensor.unbind()] if step.tensor.is_nested else tuple(step.tensor.shape)
-    return f"{step.letters} = {sizes}"

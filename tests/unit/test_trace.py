@@ -158,7 +158,7 @@ def test_its_text_and_its_table() -> None:
     assert "\nnot the fast path: attn_mask is float; give a boolean mask\n" in text
     assert "\nwarning: Dropout 0.5 is at work" in text
     assert table.count("<tr>") == len(traced.steps) + 1
-    assert "<td style=\"text-align: left\"><code>scores</code></td>" in table
+    assert "<code>scores</code>" in table and ">(N, H, L, S)<" in table and ">(3, 2, 5, 5)<" in table
     assert "<strong>warning</strong>: Dropout 0.5 is at work" in table
 
 
