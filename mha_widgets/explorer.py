@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
+from abc import ABCMeta, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import plotly.graph_objects as go
+import traitlets
 
 HOST = "MHA_WIDGETS_HOST"  # the environment variable that a book sets to "page" while it is built
 
@@ -97,7 +98,11 @@ class View:
     disabled: Mapping[str, str]
 
 
-class Explorer(ABC):
+class _Observable(type(traitlets.HasTraits), ABCMeta):
+    """What is both observable and abstract."""
+
+
+class Explorer(traitlets.HasTraits, metaclass=_Observable):
     """A question about attention that the reader answers by moving controls.
 
     A subclass sets ``title`` and ``prompt``, fills ``controls`` in its constructor, and writes
@@ -110,11 +115,28 @@ class Explorer(ABC):
     Masks explorer: attn_mask, padding, padding_side, window, mask_type, empty_row, row
     >>> masks.view(attn_mask="causal", row=0).facts[0][0].text
     '“the”'
+
+    What a live explorer shows follows ``set``, and ``state`` follows its controls:
+
+    >>> masks.set(attn_mask="window", row=3)
+    >>> masks.state["row"]
+    3
+    >>> masks.observe(lambda change: print(change["new"]["row"]), names="state")
+    >>> masks.set(row=4)
+    4
+
+    Attributes:
+        controls: the controls by name, in order.
+        state: what each control is set to. Observe it as any trait of traitlets; change it by ``set``.
+        page_controls: the controls that stay alive on a page without a kernel; all if none are named.
     """
 
     title: ClassVar[str]
     prompt: ClassVar[str]
     controls: Mapping[str, Control]
+    state = traitlets.Dict(read_only=True)
+    page_controls: ClassVar[tuple[str, ...]] = ()
+    _live: Any = None
 
     @abstractmethod
     def compute(self, **state: Any) -> Any:
@@ -136,29 +158,48 @@ class Explorer(ABC):
         """Return the controls that do nothing in a complete state, each with the reason."""
         return {}
 
-    def state(self, **changes: Any) -> dict[str, Any]:
-        """Return the complete state: defaults, the changes, and disabled controls at their defaults.
+    @traitlets.default("state")
+    def _defaults(self) -> dict[str, Any]:
+        return {name: control.default for name, control in self.controls.items()}
+
+    def set(self, **changes: Any) -> None:
+        """Set controls; every live view of this explorer follows.
 
         Raises:
             TypeError: a change names no control.
             ValueError: a change sets a control to a value that it doesn't have.
         """
-        state = {name: control.default for name, control in self.controls.items()}
+        self.set_trait("state", self.state | self._checked(changes))
+
+    def complete(self, **changes: Any) -> dict[str, Any]:
+        """Return a complete state: defaults, the changes, and disabled controls at their defaults.
+
+        Raises:
+            TypeError: a change names no control.
+            ValueError: a change sets a control to a value that it doesn't have.
+        """
+        state = self._defaults() | self._checked(changes)
+        return state | {name: self.controls[name].default for name in self.disabled(**state)}
+
+    def _checked(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        checked = {}
         for name, value in changes.items():
             if name not in self.controls:
                 raise TypeError(f"{self.name} has no control {name!r}; it has {', '.join(self.controls) or 'none'}.")
             values = self.controls[name].values
             if value not in values:
-                raise ValueError(
-                    f"{self.name} got {name}={value!r}; {name} is one of {', '.join(map(repr, values))}."
-                )
-            state[name] = values[values.index(value)]  # the control's own 1, where 1.0 or True came
-        return state | {name: self.controls[name].default for name in self.disabled(**state)}
+                raise ValueError(f"{self.name} got {name}={value!r}; {name} is one of {', '.join(map(repr, values))}.")
+            checked[name] = values[values.index(value)]  # the control's own 1, where 1.0 or True came
+        return checked
 
-    def states(self) -> Iterator[dict[str, Any]]:
-        """Yield every combination of the controls' values, the last control moving fastest."""
-        for values in itertools.product(*(control.values for control in self.controls.values())):
-            yield dict(zip(self.controls, values, strict=True))
+    def states(self, names: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+        """Yield every combination of the values of these controls, or of all; the last moves fastest.
+
+        The other controls are as they are set.
+        """
+        names = tuple(names) or tuple(self.controls)
+        for values in itertools.product(*(self.controls[name].values for name in names)):
+            yield self.state | dict(zip(names, values, strict=True))
 
     def view(self, **changes: Any) -> View:
         """Return what is shown when these controls are changed and the others are at their defaults.
@@ -168,7 +209,7 @@ class Explorer(ABC):
             ValueError: a change sets a control to a value that it doesn't have, or the state
                 makes no sense; the message says why.
         """
-        state = self.state(**changes)
+        state = self.complete(**changes)
         record = self.compute(**state)
         disabled = self.disabled(**(state | changes))
         return View(self.draw(record), self.facts(record), self.code(**state), disabled)
@@ -207,4 +248,5 @@ class Explorer(ABC):
             return {"text/html": self.to_html()} | plain
         from mha_widgets import live
 
-        return live.Live(self).widget._repr_mimebundle_() | plain
+        self._live = self._live or live.Live(self)  # shown again, it is another view of the same
+        return self._live.widget._repr_mimebundle_() | plain

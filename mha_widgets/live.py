@@ -53,23 +53,26 @@ class Live:
     >>> from mha_widgets import explorers
     >>> live = Live(explorers.Masks())
     >>> live.controls["row"].value = 5
-    >>> live.figure.layout.shapes[0].y0
-    4.5
+    >>> live.figure.layout.shapes[0].y0, live.explorer.state["row"]
+    (4.5, 5)
     """
+
+    _following = False
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
         self.controls = {name: _widget(control) for name, control in explorer.controls.items()}
-        self._last = explorer.view()
+        self._last = explorer.view()  # makes sense, whatever the explorer is set to
         self.figure = go.FigureWidget(self._last.figure)
         self.figure._config = {"displayModeBar": False, "doubleClick": False}
         self._screen = _Screen()
         self._error, self._facts, self._code, self._table = (widgets.HTML() for _ in range(4))
         for name, control in self.controls.items():
-            control.observe(self._changed, names="value")
+            control.observe(self._moved, names="value")
             control.add_class(f"mha-{name}")
         self._screen.observe(self._redrawn, names=["dark", "width"])
-        self._told()
+        self._follow()
+        explorer.observe(self._follow, names="state")
         row = widgets.Layout(flex_flow="row wrap", grid_gap="8px 28px", margin="8px 0")
         folds = _fold(markup.CODE_SUMMARY, self._code), _fold(markup.TABLE_SUMMARY, self._table)
         self.widget = widgets.VBox(
@@ -81,9 +84,17 @@ class Live:
         )
         self.widget.add_class("mha-explorer").add_class("mha-live")
 
-    def _changed(self, _: Any) -> None:
+    def _moved(self, _: Any) -> None:
+        if not self._following:
+            self.explorer.set(**{name: control.value for name, control in self.controls.items()})
+
+    def _follow(self, _: Any = None) -> None:
+        self._following = True
+        for name, value in self.explorer.state.items():
+            self.controls[name].value = value
+        self._following = False
         try:
-            self._last = self.explorer.view(**{name: control.value for name, control in self.controls.items()})
+            self._last = self.explorer.view(**self.explorer.state)
         except ValueError as error:
             self._error.value = f'<p class="mha-error" role="alert">{escape(str(error))}</p>'
             return

@@ -13,6 +13,7 @@ from mha_widgets.figures.theme import COLOURS
 
 CODE_SUMMARY = "Code for what you see"
 TABLE_SUMMARY = "The numbers as a table"
+MARKS = ("blocked", "NaN")  # the traces that mark cells of the map before them
 MOST_BUTTONS = 5  # values up to which a choice is a row of buttons
 
 
@@ -41,19 +42,21 @@ def code(text: str, copy: str = "") -> str:
 
 
 def tables(figure: go.Figure) -> str:
-    """Write every map of a figure as a table, with the words for its marked cells."""
+    """Write every panel of a figure as a table, with the words for a map's marked cells."""
     return "".join(map(_table, _read(figure)))
 
 
 def _read(figure: go.Figure) -> list[tuple[str, list[str], list[str], list[list[str]]]]:
     read = []
     for trace in figure.data:
-        if trace.type == "heatmap":
-            cells = [[_number(value) for value in row] for row in trace.z]
-            if trace.meta["cells"] == "text":
+        if trace.meta:
+            cells = trace.meta["cells"]  # the cells themselves, or where they are
+            if cells == "text":
                 cells = [[str(word) for word in row] for row in trace.text]
-            read.append((trace.name, trace.meta["rows"], trace.meta["columns"], cells))
-        elif trace.mode in ("markers", "text"):  # marks name the cells that they stand on
+            elif cells == "z":
+                cells = [[_number(value) for value in row] for row in trace.z]
+            read.append((trace.meta["name"], trace.meta["rows"], trace.meta["columns"], cells))
+        elif trace.name in MARKS:  # they name the cells that they stand on
             for column, row in zip(trace.x, trace.y, strict=True):
                 read[-1][3][row][column] = trace.name
     return read

@@ -58,7 +58,7 @@ def payload(explorer: Explorer) -> dict[str, Any]:
     """Return what a page needs to show every state of an explorer.
 
     Returns:
-        ``controls``: each control's name and its number of values;
+        ``controls``: the name and the number of values of each control that is alive on a page;
         ``values``: the distinct values;
         ``patterns``: which controls decide (by number), and the case of each combination of their
         values, the last control moving fastest;
@@ -68,9 +68,10 @@ def payload(explorer: Explorer) -> dict[str, Any]:
     Raises:
         ValueError: the controls have more than 30,000 combinations.
     """
-    sizes = [len(control.values) for control in explorer.controls.values()]
+    names = explorer.page_controls or tuple(explorer.controls)
+    sizes = [len(explorer.controls[name].values) for name in names]
     if math.prod(sizes) > MOST_STATES:
-        counts = " × ".join(f"{len(control.values)} {name}" for name, control in explorer.controls.items())
+        counts = " × ".join(f"{size} {name}" for size, name in zip(sizes, names, strict=True))
         raise ValueError(
             f"{explorer.name} has {counts} = {math.prod(sizes):,} states, but a page holds at most {MOST_STATES:,}; "
             "give it shorter data or fewer values, or show it in a notebook."
@@ -78,8 +79,8 @@ def payload(explorer: Explorer) -> dict[str, Any]:
     values: dict[str, int] = {}
     known: dict[tuple, dict[tuple, int]] = {}
     columns: dict[tuple, np.ndarray] = {}
-    for index, state in enumerate(explorer.states()):
-        settled = (*explorer.state(**state).values(), *explorer.disabled(**state).items())
+    for index, state in enumerate(explorer.states(names)):
+        settled = (*explorer.complete(**state).values(), *explorer.disabled(**state).items())
         if settled not in known:
             known[settled] = {
                 path: values.setdefault(json.dumps(leaf, ensure_ascii=False, sort_keys=True), len(values))
@@ -95,7 +96,7 @@ def payload(explorer: Explorer) -> dict[str, Any]:
         pattern, cases = _factored(column.reshape(sizes))
         places.append([list(path), patterns.setdefault(pattern, len(patterns)), cases])
     return {
-        "controls": [[name, len(control.values)] for name, control in explorer.controls.items()],
+        "controls": [list(pair) for pair in zip(names, sizes, strict=True)],
         "values": [json.loads(value) for value in values],
         "patterns": [[list(part) for part in pattern] for pattern in patterns],
         "places": places,
@@ -136,14 +137,22 @@ def _factored(ids: np.ndarray) -> tuple[tuple[tuple[int, ...], tuple[int, ...]],
 
 def fragment(explorer: Explorer) -> str:
     """Return an explorer as one HTML section; style, script and plotly come from the page around."""
-    view = explorer.view()
+    view = explorer.view(**explorer.state)
     data = json.dumps(payload(explorer), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     title = escape(explorer.title)
-    controls = "".join(_control(name, control) for name, control in explorer.controls.items())
+    alive = explorer.page_controls or tuple(explorer.controls)
+    controls, fixed = "", []
+    for name, control in explorer.controls.items():
+        start = control.values.index(explorer.state[name])
+        if name in alive:
+            controls += _control(name, control, start)
+        else:
+            fixed.append(f"{escape(control.label)}: <b>{escape(control.words[start])}</b>")
+    note = f'<p class="mha-fixed">Run the notebook to change this: {", ".join(fixed)}.</p>' if fixed else ""
     return (
         f'<section class="mha-explorer" data-explorer="{escape(explorer.name)}" aria-label="{title}">'
         f"{markup.header(explorer)}"
-        f'<form class="mha-controls" autocomplete="off">{controls}</form>'
+        f'<form class="mha-controls" autocomplete="off">{controls}</form>{note}'
         f'<div class="mha-figure" role="img" aria-label="{title}. The numbers are in the table below."></div>'
         '<p class="mha-noscript">The controls need JavaScript. The first view is in the table below.</p>'
         '<p class="mha-error" role="alert" hidden></p>'
@@ -156,11 +165,11 @@ def fragment(explorer: Explorer) -> str:
     )
 
 
-def _control(name: str, control: Control) -> str:
-    label, tip, start = escape(control.label), escape(control.help), control.values.index(control.default)
+def _control(name: str, control: Control, start: int) -> str:
+    label, tip = escape(control.label), escape(control.help)
     words = list(enumerate(map(escape, control.words)))
     if isinstance(control, Toggle):
-        checked = " checked" if control.default else ""
+        checked = " checked" if control.values[start] else ""
         return f'<label class="mha-control" title="{tip}"><input type="checkbox" name="{name}"{checked}> {label}</label>'
     if not isinstance(control, Choice):
         return (

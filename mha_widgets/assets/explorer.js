@@ -66,9 +66,10 @@
   function tables(figure) {
     const made = [];
     for (const trace of figure.data) {
-      if (trace.type === "heatmap") {
-        made.push({ name: trace.name, ...trace.meta, cells: trace[trace.meta.cells].map((row) => row.map(written)) });
-      } else if (trace.mode === "markers" || trace.mode === "text") {
+      if (trace.meta) {
+        const { cells } = trace.meta; // the cells themselves, or where they are
+        made.push({ ...trace.meta, cells: (typeof cells === "string" ? trace[cells] : cells).map((row) => row.map(written)) });
+      } else if (trace.name === "blocked" || trace.name === "NaN") { // they name the cells that they stand on
         trace.x.forEach((column, i) => { made.at(-1).cells[trace.y[i]][column] = trace.name; });
       }
     }

@@ -17,7 +17,7 @@ from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
 from mha_widgets.explorers import _sentence
 from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix
 from mha_widgets.explorers._words import number, quoted, strongest, summed, vector
-from mha_widgets.figures import maps
+from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
 
 KEY, FEATURE, CONTENT = ("key", "key"), ("feature", "soft"), ("content", "soft")  # titles of axes and their roles
@@ -156,7 +156,7 @@ class Attention(Explorer):
             "softmax": (_scaled, _weights),
             "output": (_weights, _value, _output),
         }
-        return maps.draw([matrix(record) for matrix in drawn[record.step]])
+        return panels.draw([matrix(record) for matrix in drawn[record.step]])
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return the arithmetic of the followed row at the record's step, in words and numbers."""

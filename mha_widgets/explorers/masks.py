@@ -17,7 +17,7 @@ from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
 from mha_widgets.explorers import _sentence
 from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix
 from mha_widgets.explorers._words import quoted, row_in_numbers, strongest
-from mha_widgets.figures import maps
+from mha_widgets.figures import maps, panels
 
 PAD = "<pad>"
 
@@ -63,7 +63,7 @@ class Masks(Explorer):
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 
-    >>> Masks(torch.randn(3, 8), torch.randn(5, 8)).compute(**Masks().state(row=0)).weights.shape
+    >>> Masks(torch.randn(3, 8), torch.randn(5, 8)).compute(**Masks().complete(row=0)).weights.shape
     (3, 5)
     """
 
@@ -175,7 +175,7 @@ class Masks(Explorer):
         limit = float(np.ceil(np.abs(record.scores).max())) or 1.0
         common = {"rows": record.rows, "columns": record.columns, "selected_row": record.row}
         common |= {"hover": hover, "text": terms, "customdata": np.stack([record.scores.astype(object), weights], axis=-1)}
-        return maps.draw(
+        return panels.draw(
             [
                 maps.Map(
                     "Scores",

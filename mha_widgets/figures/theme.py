@@ -36,6 +36,15 @@ COLOURS: dict[str, tuple[str, str]] = {
     "signed-2": ("#f2f2ef", "#31302e"),
     "signed-3": ("#7eb7b3", "#467e7b"),
     "signed-4": ("#147874", "#78d0ca"),
+    # Heads: Okabe and Ito's palette for every kind of eye, https://jfly.uni-koeln.de/color/
+    "head-0": ("#0072b2", "#3aa0dc"),
+    "head-1": ("#d55e00", "#e87a26"),
+    "head-2": ("#009e73", "#1cc294"),
+    "head-3": ("#cc79a7", "#db94bb"),
+    "head-4": ("#e69f00", "#f0b429"),
+    "head-5": ("#56b4e9", "#7fcaf2"),
+    "head-6": ("#e0d21f", "#f0e442"),
+    "head-7": ("#1a1a1a", "#f2f2f2"),
 }
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
 TEXT_SIZE = 13
@@ -70,6 +79,7 @@ TEMPLATE = go.layout.Template(
         "yaxis": _AXIS | {"constraintoward": "top", "ticklabelstandoff": 3},
     },
     data={
+        "bar": [{"textposition": "outside", "cliponaxis": False, "textfont": {"size": 11}, "showlegend": False}],
         "heatmap": [{"showscale": False, "xgap": 1.5, "ygap": 1.5, "textfont": {"size": 11}}],
         "scatter": [{"hoverinfo": "skip", "showlegend": False}],
     },

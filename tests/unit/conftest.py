@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from mha_widgets.explorer import Choice, Explorer, Fact, Range, Toggle, Word
-from mha_widgets.figures import maps
+from mha_widgets.figures import maps, panels
 
 
 class Parts(Explorer):
@@ -36,7 +36,7 @@ class Parts(Explorer):
         marks = np.zeros((1, len(self.tokens)), dtype=bool)
         marks[0, record["row"]] = True
         one = maps.Map("Values", "", record["values"], ["all"], self.tokens, blocked=marks if record["shout"] else None)
-        return maps.draw([one])
+        return panels.draw([one])
 
     def facts(self, record: dict[str, Any]) -> tuple[Fact, ...]:
         return (("Part of ", Word(self.tokens[record["row"]], "key"), f" is {record['parts']}."),)

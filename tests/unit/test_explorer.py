@@ -8,12 +8,12 @@ from mha_widgets.explorer import Choice, Explorer, Range, Toggle
 
 
 def test_state_fills_in_defaults(parts: Explorer) -> None:
-    assert parts.state(parts=2) == {"parts": 2, "row": 0, "shout": False}
+    assert parts.complete(parts=2) == {"parts": 2, "row": 0, "shout": False}
 
 
 def test_a_disabled_control_stays_at_its_default(parts: Explorer) -> None:
-    assert parts.state(parts=1, shout=True)["shout"] is False
-    assert parts.state(parts=2, shout=True)["shout"] is True
+    assert parts.complete(parts=1, shout=True)["shout"] is False
+    assert parts.complete(parts=2, shout=True)["shout"] is True
 
 
 def test_view_gives_the_reason_of_a_disabled_control(parts: Explorer) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import random
+import gc
 from typing import Any
 
 import ipywidgets as widgets
 import plotly.graph_objects as go
 import pytest
+from samples import states_of
 
 from mha_widgets import explorers, page
 from mha_widgets.explorer import Explorer
@@ -28,7 +29,7 @@ def drawn(figure: go.Figure) -> dict[str, Any]:
 def test_the_figure_follows_the_controls(name: str) -> None:
     explorer = explorers.catalog()[name]()
     live = Live(explorer)
-    for state in random.Random(0).sample(list(explorer.states()), 25):
+    for state in states_of(explorer, 25):
         for control, value in state.items():
             live.controls[control].value = value
         view = explorer.view(**state)
@@ -90,3 +91,51 @@ def test_tokens_are_literal(hostile: Explorer) -> None:
     told = " ".join(child.value for child in live.widget.children if isinstance(child, widgets.HTML))
     assert '<b class="mha-key">&lt;/script&gt;</b>' in told
     assert "</script>" not in told
+
+
+def test_set_moves_the_controls_and_the_figure_and_state_tells_them(parts: Explorer) -> None:
+    live, told = Live(parts), []
+    parts.observe(lambda change: told.append(change["new"]), names="state")
+    parts.set(parts=2, row=3)
+    assert (live.controls["parts"].value, live.controls["row"].value) == (2, 3)
+    assert drawn(live.figure) == drawn(parts.view(parts=2, row=3).figure)
+    live.controls["shout"].value = True
+    assert parts.state == told[-1] == {"parts": 2, "row": 3, "shout": True}
+    assert len(told) == 2
+
+
+def test_two_views_of_one_explorer_stay_in_step(parts: Explorer) -> None:
+    one, other = Live(parts), Live(parts)
+    one.controls["parts"].value = 2
+    assert other.controls["parts"].value == 2
+    assert drawn(other.figure) == drawn(one.figure) == drawn(parts.view(parts=2).figure)
+
+
+def test_shown_twice_it_is_one_widget(parts: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MHA_WIDGETS_HOST", raising=False)
+    assert parts._repr_mimebundle_() == parts._repr_mimebundle_()
+
+
+def test_a_set_that_makes_no_sense_is_said_and_the_last_figure_stays(parts: Explorer) -> None:
+    live = Live(parts)
+    before = drawn(live.figure)
+    parts.set(parts=3)
+    assert "4 tokens can&#x27;t be cut" in live._error.value
+    assert drawn(live.figure) == before
+    with pytest.raises(ValueError, match="parts is one of 1, 2, 3"):
+        parts.set(parts=9)
+    assert parts.state["parts"] == 3
+
+
+def test_a_thousand_changes_leave_nothing_behind(parts: Explorer) -> None:
+    live = Live(parts)
+
+    def change(times: int) -> int:
+        for number in range(times):
+            live.controls["row"].value = number % 4
+            live.controls["parts"].value = 1 + number % 2
+        gc.collect()
+        return len(gc.get_objects())
+
+    before = change(50)
+    assert change(500) - before < 100

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mha_widgets.figures.maps import Map, draw, literal
+from mha_widgets.figures.maps import Map
+from mha_widgets.figures.panels import draw, literal
 
 VALUES = np.arange(15.0).reshape(3, 5) / 14
 ONE = Map("Weights", "rows sum to 1", VALUES, ["a", "b", "c"], ["p", "q", "r", "s", "t"], colours="weight")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-import random
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from samples import states_of
 
 from mha_widgets import explorers, page
 from mha_widgets.explorer import Choice, Explorer
@@ -41,7 +42,7 @@ def stored(html: str) -> dict[str, Any]:
 
 def check(explorer: Explorer, data: dict[str, Any], states: list[dict[str, Any]]) -> None:
     for state in states:
-        indices = [control.values.index(state[name]) for name, control in explorer.controls.items()]
+        indices = [explorer.controls[name].values.index(state[name]) for name, _ in data["controls"]]
         assert assembled(data, indices) == flat(page._recorded(explorer, state)), state
 
 
@@ -56,9 +57,31 @@ def test_two_exports_are_byte_equal_and_hold_every_state(name: str, tmp_path: Pa
         explorer().write_html(tmp_path / file, include_plotlyjs=False)
     one, two = ((tmp_path / file).read_bytes() for file in ("one.html", "two.html"))
     assert one == two
-    assert len(one) < 400_000
-    states = list(explorer().states())
-    check(explorer(), stored(one.decode()), random.Random(0).sample(states, min(60, len(states))))
+    data = stored(one.decode())
+    raw = one.split(b'class="mha-data">')[1].split(b"</script>")[0]
+    assert len(raw) < 150_000 and len(gzip.compress(raw)) < 40_000
+    names = explorer.page_controls or tuple(explorer().controls)
+    check(explorer(), data, states_of(explorer(), 60, names))
+
+
+def test_a_page_starts_with_what_is_set(parts: Explorer) -> None:
+    parts.set(parts=2, row=1)
+    html = parts.to_html()
+    assert 'name="parts" value="1" checked' in html and 'min="0" max="3" value="1"' in html
+    assert "Part of <b class=\"mha-key\">b</b> is 2." in html
+
+
+def test_controls_that_a_page_leaves_out_are_named_and_stay_as_they_are_set(
+    parts: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(parts), "page_controls", ("row", "shout"))
+    parts.set(parts=2)
+    html = parts.to_html()
+    assert '<p class="mha-fixed">Run the notebook to change this: Parts: <b>2</b>.</p>' in html
+    assert 'name="parts"' not in html
+    data = stored(html)
+    assert data["controls"] == [["row", 4], ["shout", 2]]
+    check(parts, data, list(parts.states(("row", "shout"))))
 
 
 def test_a_state_that_makes_no_sense_is_stored_as_its_message(parts: Explorer) -> None:

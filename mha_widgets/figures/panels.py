@@ -1,0 +1,193 @@
+"""Panels of a figure: side by side where there is room, below each other where there is not."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from mha_widgets.figures.theme import TEMPLATE, colour
+
+WIDE, NARROW = 860, 330  # px: the widths that a figure is laid out for
+NARROW_BELOW = 680  # px: in less room than this, panels are stacked
+LARGEST_CELL = {WIDE: 44, NARROW: 40}
+LETTER, LINE, TITLE = 8.2, 20, 52  # px: a letter's width, a text line's height, the room above a panel
+LONGEST_LABEL = 12
+LABEL = 13  # px: the room that a label takes on its axis
+
+Axes = dict[str, str]  # the axes of a panel's traces: {"xaxis": "x2", "yaxis": "y2"}
+Box = tuple[float, float, float, float]  # left, top, width and height of a panel without its labels, in px
+
+
+class Panel(ABC):
+    """A part of a figure with axes of its own. Its size is counted in cells, as if it were a map.
+
+    Attributes:
+        title, subtitle: the lines above it.
+        role: the colour role of the title.
+    """
+
+    title: str
+    subtitle: str
+    role: str
+
+    @property
+    @abstractmethod
+    def size(self) -> tuple[float, float]:
+        """Height and width in cells."""
+
+    @property
+    @abstractmethod
+    def left(self) -> float:
+        """The room that is needed to the left of the cells, in px."""
+
+    @property
+    @abstractmethod
+    def below(self) -> float:
+        """The room that is needed below the cells, in px."""
+
+    @abstractmethod
+    def axes(self, index: str, every: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the layout of the x and the y axis; of labels show only each ``every``-th."""
+
+    @abstractmethod
+    def traces(self, axes: Axes, cell: float) -> list[dict[str, Any]]:
+        """Return what is drawn, for cells of so many px."""
+
+    def shapes(self, index: str) -> list[dict[str, Any]]:
+        """Return what is drawn over it."""
+        return []
+
+
+def literal(text: str, longest: int | None = LONGEST_LABEL) -> str:
+    """Write a token so that plotly shows it as it is: no HTML, no LaTeX, cut to ``longest`` letters.
+
+    >>> literal("<pad>"), literal("$x$"), literal("antidisestablishment")
+    ('&lt;pad&gt;', '&#36;x&#36;', 'antidisesta…')
+    """
+    if longest is not None and len(text) > longest:
+        text = text[: longest - 1] + "…"
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("$", "&#36;"), ("\n", "⏎")):
+        text = text.replace(character, entity)
+    return text
+
+
+def draw(panels: Sequence[Panel], per_row: int | None = None) -> go.Figure:
+    """Draw panels side by side.
+
+    The figure is laid out for a width of ``layout.meta["wide"]`` px; a host with less room shrinks
+    its height in proportion. Below ``narrow_below`` px it makes the changes of ``narrow`` instead,
+    which stack the panels.
+
+    Args:
+        panels: what to draw, from the left.
+        per_row: how many stand in a row at most; all if not given.
+
+    Returns:
+        A figure with the traces of each panel in turn.
+
+    >>> import numpy as np
+    >>> from mha_widgets.figures.maps import Map
+    >>> half = Map("Weights", "rows sum to 1", np.full((2, 2), 0.5), ["a", "b"], ["a", "b"], colours="weight")
+    >>> [trace.type for trace in draw([half]).data]
+    ['heatmap']
+    """
+    per_row = per_row or len(panels)
+    rows = [panels[start : start + per_row] for start in range(0, len(panels), per_row)]
+    cell = min(cell_of(row, WIDE) for row in rows)
+    every = math.ceil(LABEL / min(cell, *(cell_of([panel], NARROW) for panel in panels)))
+    traces: list[dict[str, Any]] = []
+    layout = _placed(panels, *_rows(rows, cell)) | {"template": TEMPLATE, "shapes": []}
+    for number, panel in enumerate(panels, 1):
+        index = str(number) if number > 1 else ""
+        traces += panel.traces({"xaxis": f"x{index}", "yaxis": f"y{index}"}, cell)
+        layout["shapes"] += panel.shapes(index)
+        x, y = panel.axes(index, every)
+        layout["xaxis" + index] |= x | {"anchor": f"y{index}"}
+        layout["yaxis" + index] |= y | {"anchor": f"x{index}"}
+    layout["meta"] = {"wide": WIDE, "narrow_below": NARROW_BELOW, "narrow": _placed(panels, *_stack(panels))}
+    return go.Figure(traces, layout)
+
+
+def labelled(labels: Sequence[str], title: tuple[str, str], every: int = 1) -> dict[str, Any]:
+    """Return an axis with labels at 0, 1, 2 and so on, shown literally, and a title in its colour role."""
+    return titled(title) | {
+        "tickvals": list(range(0, len(labels), every)),
+        "ticktext": [literal(label) for label in labels[::every]],
+        "tickangle": _angle(labels),
+    }
+
+
+def titled(title: tuple[str, str]) -> dict[str, Any]:
+    """Return an axis with a title in its colour role."""
+    text, role = title
+    return {"title": {"text": text, "font": {"color": colour(role)}}}
+
+
+def label_width(labels: Sequence[str]) -> float:
+    """Return the room for labels and a title to the left, in px."""
+    return 1.1 * LETTER * min(max(map(len, labels)), LONGEST_LABEL) + 2 * LINE + 4
+
+
+def label_height(labels: Sequence[str]) -> float:
+    """Return the room for labels and a title below, in px."""
+    slanted = 0.65 * LETTER * min(max(map(len, labels)), LONGEST_LABEL) if _angle(labels) else 0
+    return slanted + 2.5 * LINE
+
+
+def cell_of(panels: Sequence[Panel], width: int) -> float:
+    """Return how many px a cell can have if these panels share a width."""
+    room = width - sum(panel.left for panel in panels)
+    return min(LARGEST_CELL[width], room / sum(panel.size[1] for panel in panels))
+
+
+def _angle(labels: Sequence[str]) -> int:
+    return -45 if max(map(len, labels)) > 3 else 0
+
+
+def _rows(rows: Sequence[Sequence[Panel]], cell: float) -> tuple[list[Box], int, float]:
+    boxes, top = [], 0.0
+    for row in rows:
+        used = sum(panel.left + cell * panel.size[1] for panel in row)
+        gap = min(40.0, (WIDE - used) / max(1, len(row) - 1))
+        left = (WIDE - used - gap * (len(row) - 1)) / 2
+        for panel in row:
+            left += panel.left
+            boxes.append((left, top + TITLE, cell * panel.size[1], cell * panel.size[0]))
+            left += cell * panel.size[1] + gap
+        top += max(TITLE + cell * panel.size[0] + panel.below for panel in row)
+    return boxes, WIDE, top
+
+
+def _stack(panels: Sequence[Panel]) -> tuple[list[Box], int, float]:
+    boxes, top = [], 0.0
+    for panel in panels:
+        cell = cell_of([panel], NARROW)
+        rows, columns = panel.size
+        left = panel.left + max(0, NARROW - panel.left - cell * columns) / 2
+        boxes.append((left, top + TITLE, cell * columns, cell * rows))
+        top += TITLE + cell * rows + panel.below + 6
+    return boxes, NARROW, top
+
+
+def _placed(panels: Sequence[Panel], boxes: list[Box], width: int, height: float) -> dict[str, Any]:
+    placed: dict[str, Any] = {"height": round(height), "annotations": []}
+    for number, (panel, (left, top, w, h)) in enumerate(zip(panels, boxes, strict=True), 1):
+        index = str(number) if number > 1 else ""
+        x, y = [left / width, (left + w) / width], [1 - (top + h) / height, 1 - top / height]
+        placed["xaxis" + index] = {"domain": [round(v, 4) for v in x]}
+        placed["yaxis" + index] = {"domain": [round(v, 4) for v in y]}
+        for text, role, size, above in ((panel.title, panel.role, 15, 22), (panel.subtitle, "soft", 12, 4)):
+            placed["annotations"].append(
+                {
+                    "text": text,
+                    "font": {"color": colour(role), "size": size},
+                    "x": round(sum(x) / 2, 4),
+                    "y": round(y[1], 4),
+                    "yshift": above,
+                }
+            )
+    return placed
