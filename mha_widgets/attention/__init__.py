@@ -1,5 +1,6 @@
 """Attention in plain torch: no plotly, no widgets."""
 
+from mha_widgets.attention import load
 from mha_widgets.attention.fast_path import fast_path
 from mha_widgets.attention.functional import multi_head_attention_forward, scaled_dot_product_attention, softmax
 from mha_widgets.attention.masks import additive_mask, causal_mask, padding_mask, window_mask
@@ -12,6 +13,7 @@ __all__ = [
     "additive_mask",
     "causal_mask",
     "fast_path",
+    "load",
     "multi_head_attention_forward",
     "padding_mask",
     "scaled_dot_product_attention",

@@ -128,8 +128,8 @@ def append_positions(heads: Tensor, bias: Tensor | None, zero: bool) -> Tensor:
     Returns:
         (N, H, S + 1, D), or S + 2 with both.
 
-    Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html (which
-    names another axis than the one it is: see the test of row 23).
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html; its
+    "dim=0" and "dim=1" are both the positions, at two points of torch's code.
 
     >>> append_positions(torch.ones(2, 4, 5, 2), torch.full((1, 1, 8), 3.0), True)[0, 0]
     tensor([[1., 1.],
