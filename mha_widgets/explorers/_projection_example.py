@@ -1,0 +1,10 @@
+"""Small sentences and projections that can be multiplied by hand; the features are those of ``_sentence``."""
+
+import torch
+
+X = torch.tensor([[0.0, 0, 0, 2], [2, 0, 0, 0], [0, 2, 0, 0], [0, 0, 2, 1], [0, 0, 0, 2], [3, 0, 1, 0]])
+OTHER = torch.tensor([[0.0, 0, 0, 2], [3, 0, 0, 0], [0, 1, 0, 1], [0, 0, 3, 0]])
+OTHER_TOKENS = ("le", "chat", "est", "là")
+W_Q = torch.tensor([[0.0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])  # actions and grammar ask for things
+W_K = torch.tensor([[1.0, 0, 0, 0], [0, 2, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])  # actions stand out, grammar hides
+W_V = torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 2, 0], [0, 0, 0, -1]])  # places count twice and as things

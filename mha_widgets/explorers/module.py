@@ -1,0 +1,264 @@
+"""Module: a whole call of nn.MultiheadAttention, every argument a control."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from torch import Tensor, nn
+
+from mha_widgets.attention import MultiheadAttention, trace
+from mha_widgets.attention.call import Call
+from mha_widgets.attention.pitfalls import pitfalls
+from mha_widgets.attention.steps import append_positions, attention_weights, in_projection
+from mha_widgets.attention.trace import effective_mask
+from mha_widgets.explorer import Explorer, Fact, Word
+from mha_widgets.explorers._example_call import ExampleCall
+from mha_widgets.explorers._own_call import OwnCall
+from mha_widgets.explorers._reduced import reduced
+from mha_widgets.explorers._words import number, quoted
+from mha_widgets.figures import panels
+from mha_widgets.figures.maps import Map
+
+FEATURE = ("feature", "soft")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One call, as it went.
+
+    Attributes:
+        output: what the call returns first.
+        weights: what it returns second; None without ``need_weights``.
+        rows, columns: the labels of the queries and keys of the sample that is shown, appended positions too.
+        heads: head to (L, S), the weights of the heads that are shown, after dropout.
+        blocked: head to (L, S), True where a mask adds -inf.
+        mean: (L, S), the mean over the heads, if that is what the call returns.
+        shown: (L, E), the output of the sample.
+        shapes: of the inputs, and of what is made of them.
+        path: the way that the call goes.
+        reason: the first thing that keeps it off the fast path, or nothing.
+        warning: the first thing in it that people trip over, or nothing.
+        parameters: how many numbers the module learns.
+        row: the query to look at.
+    """
+
+    output: np.ndarray
+    weights: np.ndarray | None
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    heads: Mapping[int, np.ndarray]
+    blocked: Mapping[int, np.ndarray]
+    mean: np.ndarray | None
+    shown: np.ndarray
+    shapes: str
+    path: str
+    reason: str
+    warning: str
+    parameters: int
+    row: int
+
+
+class Module(Explorer):
+    """Shows a whole call of ``nn.MultiheadAttention``: shapes, maps, output, path and parameters.
+
+    Given nothing, it shows a small example whose constructor and forward arguments are all controls.
+    Given a module and its inputs, it calls a copy of the module on one sequence of the batch at a time.
+
+    Args:
+        module: an ``nn.MultiheadAttention``, or ours.
+        query: as for the call, in the module's layout, with at most 2,048 positions.
+        key: likewise; ``query`` if not given.
+        value: likewise; ``key`` if not given.
+        tokens: S labels for the keys, or a list of them for each sequence.
+        query_tokens: L labels for the queries, likewise; those of the keys if L = S.
+        forward_arguments: the other arguments of the call; a mask gets a control that leaves it out.
+
+    Raises:
+        TypeError: no multi-head attention, or inputs that are no tensors.
+        ValueError: a call that torch refuses, more than 2,048 positions or 64 heads, too few or too many tokens.
+
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
+
+    >>> module = nn.MultiheadAttention(embed_dim=8, num_heads=2, batch_first=True)
+    >>> explorer = Module(module, torch.randn(3, 5, 8))
+    >>> explorer.compute(**explorer.complete(sample=2, average_attn_weights=False)).weights.shape
+    (1, 2, 5, 5)
+    """
+
+    title = "One call of nn.MultiheadAttention"
+    prompt = "Try: switch add_zero_attn on. Where do the weights of the last column come from, and what did they cost?"
+    page_controls = ("num_heads", "add_zero_attn", "key_padding_mask", "attn_mask", "need_weights", "sample")
+
+    def __init__(
+        self,
+        module: nn.MultiheadAttention | MultiheadAttention | None = None,
+        query: Tensor | None = None,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        tokens: Sequence[Any] | None = None,
+        query_tokens: Sequence[Any] | None = None,
+        **forward_arguments: Any,
+    ) -> None:
+        if module is None and query is None:
+            self._source: ExampleCall | OwnCall = ExampleCall()
+        else:
+            self._source = OwnCall(module, query, key, value, tokens, query_tokens, forward_arguments)
+            self.page_controls = ()
+        self.controls = self._source.controls
+        if isinstance(self._source, OwnCall):
+            self.compute(**self.complete())  # says now what torch would refuse
+
+    def disabled(self, **state: Any) -> Mapping[str, str]:
+        """Return the controls that do nothing in a complete state, each with the reason."""
+        return self._source.disabled(state)
+
+    def compute(self, **state: Any) -> Record:
+        """Make the call of a complete state, and return what happens in it.
+
+        Raises:
+            ValueError: torch refuses the call; the message is what it says.
+        """
+        try:
+            with torch.random.fork_rng(), torch.set_grad_enabled(not state["no_grad"]):
+                return _record(self._source, state)
+        except (AssertionError, RuntimeError) as error:
+            raise ValueError(f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('.')}.") from error
+
+    def draw(self, record: Record) -> go.Figure:
+        """Draw the weights of each head, their mean if it is returned, and the output."""
+        drawn = [_weights(record, f"head {head}", weights, head) for head, weights in record.heads.items()]
+        if record.mean is not None and len(drawn) > 1:
+            drawn.append(_weights(record, "mean, returned", record.mean, None))
+        output, rows, columns, _ = reduced(record.shown, record.rows, tuple(map(str, range(record.shown.shape[1]))))
+        limit = float(np.nanmax(np.abs(output), initial=0)) or 1.0
+        subtitle = f"(L, E) = {record.shown.shape}"
+        labels: dict[str, Any] = {"rows": rows, "columns": columns, "column_axis": FEATURE}
+        drawn.append(Map("output", subtitle, output, role="output", limit=limit, nan=_nan(output), **labels))
+        return panels.draw(drawn, per_row=3 if len(drawn) > 4 else None)
+
+    def facts(self, record: Record) -> tuple[Fact, ...]:
+        """Return shapes, what comes back, the path, the sharpest look, and what people trip over."""
+        back = "None for the weights" if record.weights is None else f"weights {record.weights.shape}"
+        facts: list[Fact] = [(record.shapes,), (f"The call returns output {record.output.shape} and {back}.",)]
+        reason = f": {record.reason}" if record.reason else ""
+        facts.append((f"It goes by way of {record.path}{', not the native fast path' if reason else ''}{reason}.",))
+        facts.append(_sharpest(record))
+        if record.warning:
+            facts.append((Word(record.warning, "warn"),))
+        high, wide = reduced(next(iter(record.heads.values())), record.rows, record.columns)[3]
+        if (high, wide) != (1, 1):
+            facts.append((f"Each cell of a map shows the largest weight of {high} × {wide}; the code gives all of them.",))
+        else:
+            facts.append((f"The module learns {record.parameters:,} numbers, however many heads share them.",))
+        return tuple(facts)
+
+    def code(self, **state: Any) -> str:
+        """Return a program that makes the call of a complete state."""
+        return self._source.program(state)
+
+
+def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any]) -> Record:
+    call, n = source.call(state), source.index(state)
+    module, path = call.module, call.path()
+    heads, mask, mean, reasons, middle = {}, None, None, (), ""
+    if source.large:
+        output, weights = module(*call[1:])
+        head = state["head"]
+        heads[head], mask = _one_head(call, head)
+        warnings = pitfalls(call, path, mask)
+        blocked = {head: None if mask is None else mask[0, 0] == -math.inf}
+    else:
+        traced = trace(*call)
+        every = traced["weights_after_dropout"]  # (N, H, L, S)
+        output, weights = traced.output, None
+        if call.need_weights:
+            weights = every.mean(dim=1) if call.average_attn_weights else every
+            weights = weights.squeeze(0) if call.query.dim() == 2 else weights
+            mean = every[n].mean(dim=0) if call.average_attn_weights else None
+        chosen = range(module.num_heads) if state.get("head", "all") == "all" else [state["head"]]
+        heads = {head: every[n, head] for head in chosen}
+        mask = next((step.tensor[n] for step in traced.steps if step.name == "mask"), None)
+        blocked = {head: None if mask is None else mask[head] == -math.inf for head in chosen}
+        warnings, reasons = traced.warnings, traced.why_not_fast_path
+        middle = f"q_heads {tuple(traced['q_heads'].shape)} → weights {tuple(every.shape)} → "
+    rows, columns = source.labels(state)
+    columns += ("bias",) * (module.bias_k is not None) + ("zero",) * module.add_zero_attn
+    shown = output if output.dim() == 2 else output[n] if module.batch_first else output[:, n]
+    return Record(
+        output=_array(output),
+        weights=None if weights is None else _array(weights),
+        rows=rows,
+        columns=columns,
+        heads={head: _array(one) for head, one in heads.items()},
+        blocked={head: None if one is None else _array(one) for head, one in blocked.items()},
+        mean=None if mean is None else _array(mean),
+        shown=_array(shown),
+        shapes=f"query {tuple(call.query.shape)}, key {tuple(call.key.shape)} → {middle}output {tuple(output.shape)}.",
+        path=path.value,
+        reason=reasons[0].words if reasons else "",
+        warning=warnings[0] if warnings else "",
+        parameters=sum(parameter.numel() for parameter in module.parameters()),
+        row=state["row"],
+    )
+
+
+def _one_head(call: Call, head: int) -> tuple[Tensor, Tensor | None]:
+    """Return the weights (L, S) of one head of one sequence, and its mask; all heads together would be too large."""
+    module, batch_first = call.module, call.module.batch_first or call.query.dim() == 2
+    weight = module.in_proj_weight
+    if weight is None:
+        weight = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    inputs = (call.query, call.key, call.value)
+    q, k, _ = in_projection(*inputs, weight, module.in_proj_bias, module.num_heads, batch_first=batch_first)
+    mask = effective_mask(call, call.path(), q, k)
+    k = append_positions(k, module.bias_k, module.add_zero_attn)
+    if mask is not None:
+        mask = mask[:, head : head + 1] if mask.shape[1] > 1 else mask
+        mask = mask.expand(1, 1, q.shape[2], k.shape[2])
+    return attention_weights(q[:, head : head + 1], k[:, head : head + 1], mask)[0, 0], mask
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy()
+
+
+def _nan(values: np.ndarray) -> np.ndarray | None:
+    return np.isnan(values) if np.isnan(values).any() else None
+
+
+def _weights(record: Record, title: str, weights: np.ndarray, head: int | None) -> Map:
+    values, rows, columns, block = reduced(weights, record.rows, record.columns)
+    blocked = None if head is None else record.blocked[head]
+    crossed = None if blocked is None or block != (1, 1) else blocked
+    return Map(
+        title,
+        f"(L, S) = {weights.shape}",
+        values,
+        rows,
+        columns,
+        role="ink" if head is None else f"head-{head % 8}",
+        colours="weight",
+        blocked=crossed,
+        nan=_nan(values),
+        selected_row=record.row // block[0],
+    )
+
+
+def _sharpest(record: Record) -> Fact:
+    """Say where the shown query looks most, over all heads that are shown."""
+    query = quoted(record.rows[record.row], "query")
+    row = {head: weights[record.row] for head, weights in record.heads.items()}
+    if any(np.isnan(weights).any() for weights in row.values()):
+        return (query, " has a row of ", Word("NaN", "warn"), ": no key is left for it, or a number in it is not finite.")
+    head = max(row, key=lambda head: row[head].max())
+    if row[head].max() == 0:
+        return (query, " has a row of ", Word("zeros", "warn"), ": nothing is left for it to look at.")
+    key = record.columns[int(row[head].argmax())]
+    return (query, " looks most at ", quoted(key, "key"), f" in head {head} ({number(float(row[head].max()))}).")

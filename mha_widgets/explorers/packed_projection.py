@@ -1,0 +1,308 @@
+"""PackedProjection: where W_q, W_k and W_v of every head lie in a module."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mha_widgets.attention import MultiheadAttention
+from mha_widgets.explorer import Choice, Control, Explorer, Fact, Range, Toggle, Word
+from mha_widgets.explorers import _sentence
+from mha_widgets.explorers._inputs import assignment, labels
+from mha_widgets.explorers._own_module import as_code, biases, copied, cut, inputs_for, thirds
+from mha_widgets.explorers._slices import Slices, all_by_hand
+from mha_widgets.explorers._words import number, quoted, vector
+from mha_widgets.figures import panels
+from mha_widgets.figures.maps import Map
+
+THIRDS = ("query", "key", "value")
+FEATURE = ("feature", "soft")
+
+
+@dataclass(frozen=True)
+class Record:
+    """The input projections of a module, and one slice of them at work.
+
+    Attributes:
+        tokens: the labels of the inputs that are projected.
+        x: (L, E), the queries' input.
+        source_name: what the input of the chosen third is.
+        source: (n, F), that input.
+        packed: (3E, E), in_proj_weight, or None.
+        separate: (E, E), (E, kdim) and (E, vdim): the three matrices, one by one.
+        third: "query", "key" or "value".
+        head: the head whose slice is framed.
+        rows: where the slice starts and ends in the matrix that it lies in.
+        weight: (D, F), the slice.
+        projected: (n, D), what the slice makes of the input.
+        by_hand: (L, E), the output of the whole module, made from slices.
+        missed: its largest difference to what the module returns.
+        state_dict: the name and the shape of each parameter.
+    """
+
+    tokens: tuple[str, ...]
+    x: np.ndarray
+    source_name: str
+    source: np.ndarray
+    packed: np.ndarray | None
+    separate: tuple[np.ndarray, ...]
+    third: str
+    head: int
+    rows: tuple[int, int]
+    weight: np.ndarray
+    projected: np.ndarray
+    by_hand: np.ndarray
+    missed: float
+    state_dict: Mapping[str, tuple[int, ...]]
+
+
+class PackedProjection(Explorer):
+    """Shows ``in_proj_weight``, which holds three projections of all heads, and one slice at work.
+
+    Args:
+        module: an ``nn.MultiheadAttention``, or ours; a small one with random weights by default.
+        x: (L, E), what the queries are made of.
+        key: (S, kdim), what the keys are made of; ``x`` if not given.
+        value: (S, vdim), likewise; ``key`` if not given.
+        tokens: L labels for ``x``.
+        key_tokens: S labels for ``key`` and ``value``; those of ``x`` if L = S.
+
+    Raises:
+        TypeError: something other than a multi-head attention, tensors and lists of strings.
+        ValueError: a module with appended keys, inputs that don't fit it, numbers that aren't finite,
+            or too few or too many tokens.
+
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
+
+    >>> record = PackedProjection().compute(**PackedProjection().complete(third="value", num_heads=4, head=3))
+    >>> record.rows, record.weight.shape
+    ((22, 24), (2, 8))
+    """
+
+    title = "in_proj_weight: three projections in one matrix"
+    prompt = "Try: set kdim to 5, and see what becomes of in_proj_weight and of the size that its numbers start with."
+
+    def __init__(
+        self,
+        module: nn.MultiheadAttention | MultiheadAttention | None = None,
+        x: Tensor | None = None,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        tokens: Sequence[str] | None = None,
+        key_tokens: Sequence[str] | None = None,
+    ) -> None:
+        if (module is None) != (x is None):
+            got = "x but no module" if module is None else "a module but no x"
+            raise ValueError(f"PackedProjection got {got}; pass both, or neither.")
+        self.controls: dict[str, Control] = {}
+        self.module: nn.MultiheadAttention | None = None
+        if module is None or x is None:
+            self.controls["kdim"] = Choice("kdim", (8, 5), 8, "Features of the keys' input; embed_dim is 8.")
+            self.controls["vdim"] = Choice("vdim", (8, 3), 8, "Features of the values' input; embed_dim is 8.")
+            self.controls["bias"] = Toggle("bias", default=True, help="Add biases in the projections.")
+            cuts, own = (1, 2, 4), 2
+            self.tokens = self.key_tokens = labels("tokens", _sentence.TOKENS if tokens is None else tokens, 6, "positions")
+        else:
+            self.module = copied(module)
+            self.inputs = inputs_for(self.module, x, key, value)
+            own, E = module.num_heads, module.embed_dim
+            L, S = len(self.inputs[0]), len(self.inputs[1])
+            self.tokens = labels("tokens", tokens, L, "positions of x")
+            self.key_tokens = labels("key_tokens", self.tokens if key_tokens is None and L == S else key_tokens, S, "keys")
+            cuts = tuple(H for H in range(1, max(own, 8) + 1) if E % H == 0)
+        self.controls["num_heads"] = Choice("num_heads", cuts, own, "How many slices each third is cut into.")
+        self.controls["head"] = Range("Head", tuple(range(cuts[-1])), 0, "Which head's slice is framed.")
+        self.controls["third"] = Choice("Third", THIRDS, "key", "Which projection is framed.")
+
+    def disabled(self, **state: Any) -> Mapping[str, str]:
+        """Return the controls that do nothing in a complete state, each with the reason."""
+        return {"head": "There is only one head."} if state["num_heads"] == 1 else {}
+
+    def _called(self, state: Mapping[str, Any]) -> tuple[nn.MultiheadAttention, tuple[Tensor, Tensor, Tensor], list[str]]:
+        if self.module is not None:
+            return cut(self.module, state["num_heads"]), self.inputs, ["x", "key", "value"]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            x = torch.randn(6, 8)
+            module = nn.MultiheadAttention(8, state["num_heads"], bias=state["bias"], kdim=state["kdim"], vdim=state["vdim"])
+        widths = (8, state["kdim"], state["vdim"])
+        names = ["x" if width == 8 else f"x[:, :{width}]" for width in widths]
+        return module.requires_grad_(False), (x, x[:, : widths[1]], x[:, : widths[2]]), names
+
+    def compute(self, **state: Any) -> Record:
+        """Return the matrices, the slice of a complete state, and what comes of it.
+
+        Raises:
+            ValueError: the head doesn't exist.
+        """
+        H, head, third = state["num_heads"], state["head"], THIRDS.index(state["third"])
+        if head >= H:
+            raise ValueError(f"There is no head {head} among {H}: choose one from 0 to {H - 1}.")
+        module, inputs, names = self._called(state)
+        E, D = module.embed_dim, module.embed_dim // H
+        weights, added = thirds(module), biases(module)
+        part = slice(head * D, (head + 1) * D)
+        bias = None if added[third] is None else added[third][part]
+        q, k, v = (F.linear(x, w, b).view(-1, H, D).transpose(0, 1) for x, w, b in zip(inputs, weights, added, strict=True))
+        heads = F.scaled_dot_product_attention(q, k, v).transpose(0, 1)  # (L, H, D)
+        by_hand = module.out_proj(heads.reshape(-1, E))
+        packed = module.in_proj_weight
+        offset = 0 if packed is None else third * E
+        return Record(
+            tokens=self.tokens if third == 0 else self.key_tokens,
+            x=inputs[0].numpy(),
+            source_name=names[third],
+            source=inputs[third].numpy(),
+            packed=None if packed is None else packed.numpy(),
+            separate=tuple(weight.numpy() for weight in weights),
+            third=state["third"],
+            head=head,
+            rows=(offset + part.start, offset + part.stop),
+            weight=weights[third][part].numpy(),
+            projected=F.linear(inputs[third], weights[third][part], bias).numpy(),
+            by_hand=by_hand.numpy(),
+            missed=(by_hand - module(*inputs)[0]).abs().max().item(),
+            state_dict={name: tuple(tensor.shape) for name, tensor in module.state_dict().items()},
+        )
+
+    def draw(self, record: Record) -> go.Figure:
+        """Draw the matrix, or the three, with the slice framed, and the product of an input with it."""
+        if record.packed is None:
+            return panels.draw([*(_separate(record, index) for index in range(3)), *_product(record)], per_row=3)
+        return panels.draw([_packed(record), *_product(record)])
+
+    def facts(self, record: Record) -> tuple[Fact, ...]:
+        """Return where the slice lies, what it makes, how large its numbers start, and what there is to learn."""
+        own = ", ".join(f"{name} {shape}" for name, shape in record.state_dict.items())
+        total = sum(math.prod(shape) for shape in record.state_dict.values())
+        biased = "biases among them, which start at 0" if "in_proj_bias" in record.state_dict else "no biases"
+        return (
+            _told_rows(record),
+            _told_product(record),
+            _told_scale(record),
+            (f"All of it by hand, slice by slice, differs from the module's output by at most {number(round(record.missed, 5))}.",),
+            (f"state_dict: {own}.",),
+            (f"{total:,} parameters, {biased}; num_heads only decides where they are cut.",),
+        )
+
+    def code(self, **state: Any) -> str:
+        """Return a program that makes ``weight``, ``projected`` and, for the example, ``by_hand``."""
+        module, inputs, names = self._called(state)
+        H, head, third = state["num_heads"], state["head"], THIRDS.index(state["third"])
+        E, D = module.embed_dim, module.embed_dim // H
+        lines = ["import torch", "from torch import nn"]
+        if self.module is None:
+            options = "" if state["bias"] else ", bias=False"
+            options += "".join(f", {name}={state[name]}" for name in ("kdim", "vdim") if state[name] != E)
+            lines += ["torch.manual_seed(0)", "x = torch.randn(6, 8)  # (L, E)", f"module = nn.MultiheadAttention({E}, {H}{options})"]
+        else:
+            written = as_code(module, H)
+            lines += written if written[0].startswith("#") else [*written, assignment(names[third], inputs[third])]
+        row, start = third * E + head * D, head * D
+        name = f"{THIRDS[third][0]}_proj_weight"
+        if module.in_proj_weight is not None:
+            name, start = "in_proj_weight", row
+        added = "" if module.in_proj_bias is None else f" + module.in_proj_bias[{row}:{row + D}]"
+        lines.append(f"weight = module.{name}[{start}:{start + D}]  # (D, F) = ({D}, {inputs[third].shape[1]}), head {head}")
+        lines.append(f"projected = {names[third]} @ weight.T{added}")
+        return "\n".join(lines + (all_by_hand(module, names, len(inputs[0])) if self.module is None else []))
+
+
+def _size(array: np.ndarray, letters: str) -> str:
+    return f"({letters}) = ({', '.join(map(str, array.shape))})"
+
+
+def _numbered(count: int, start: int = 0) -> tuple[str, ...]:
+    return tuple(map(str, range(start, start + count)))
+
+
+def _limit(*arrays: np.ndarray) -> float:
+    return max(float(np.abs(array).max()) for array in arrays) or 1.0
+
+
+def _packed(record: Record) -> Map:
+    E, limit = record.x.shape[1], _limit(*record.separate)
+    rows = tuple(f"{third[0]} {row + index * E}" for index, third in enumerate(THIRDS) for row in range(E))
+    frames = [(index * E, (index + 1) * E, third, 2.5) for index, third in enumerate(THIRDS)]
+    subtitle = f"{_size(record.packed, '3E, E')}, colours −{limit:.2f} to {limit:.2f}"
+    return Slices(
+        *("in_proj_weight", subtitle, record.packed, rows, _numbered(E), "ink", ("row", "soft"), FEATURE),
+        limit=limit,
+        frames=[*frames, (*record.rows, "ink", 3.5)],
+        every=len(record.weight),
+    )
+
+
+def _separate(record: Record, index: int) -> Map:
+    third, weight = THIRDS[index], record.separate[index]
+    chosen = [(*record.rows, "ink", 3.5)] if third == record.third else []
+    size, columns = _size(weight, f"E, {('E', 'kdim', 'vdim')[index]}"), _numbered(weight.shape[1])
+    return Slices(
+        *(f"{third[0]}_proj_weight", size, weight, _numbered(len(weight)), columns, third, ("row", "soft"), FEATURE),
+        limit=_limit(*record.separate),
+        frames=[(0, len(weight), third, 2.5), *chosen],
+        every=len(record.weight),
+    )
+
+
+def _product(record: Record) -> list[Map]:
+    D, F = record.weight.shape
+    start, stop = record.rows
+    letters = "L, E" if record.third == "query" else f"S, {record.third[0]}dim"
+    source, projected = record.source, record.projected
+    role, number = record.third, "%{z:.1f}"
+    return [
+        Map(
+            *(record.source_name, _size(source, letters), source, record.tokens, _numbered(F), "ink", ("word", "soft"), FEATURE),
+            limit=_limit(source),
+            number=number,
+        ),
+        Map(
+            *("× sliceᵀ", f"rows {start}:{stop} as columns", record.weight.T, _numbered(F), _numbered(D, start), role),
+            *(FEATURE, ("row", "soft")),
+            limit=_limit(*record.separate),
+            number=number,
+        ),
+        Map(
+            *(f"= {role}", f"head {record.head}, {projected.shape}", projected, record.tokens, _numbered(D), role),
+            *((role, role), FEATURE),
+            limit=_limit(projected),
+            number=number,
+        ),
+    ]
+
+
+def _told_rows(record: Record) -> Fact:
+    (start, stop), E, D = record.rows, record.x.shape[1], len(record.weight)
+    index = THIRDS.index(record.third)
+    if record.packed is None:
+        name, shapes = f"{record.third[0]}_proj_weight", ", ".join(str(weight.shape) for weight in record.separate)
+        where, why = f"{name}[{start}:{stop}]", f"inputs of different widths need a matrix each: {shapes}"
+    else:
+        where = f"in_proj_weight[{start}:{stop}]"
+        why = f"its third starts at row {index}·{E} = {index * E}, and each head has {D} rows of it"
+    return (f"The {record.third} of head {record.head} comes from ", Word(where, record.third), f": {why}.")
+
+
+def _told_product(record: Record) -> Fact:
+    D, F = record.weight.shape
+    row = quoted(record.tokens[0], record.third), f": from {F} features to ", Word(vector(record.projected[0]), record.third)
+    return (*row, f", its {record.third} in head {record.head}, with head_dim = {D}.")
+
+
+def _told_scale(record: Record) -> Fact:
+    E, F = record.x.shape[1], record.weight.shape[1]
+    packed, alone = (number(math.sqrt(6 / (E + rows))) for rows in (3 * E, F))
+    together, apart = f"±√(6 ⁄ ({E} + {3 * E})) = ±{packed}", f"±√(6 ⁄ ({E} + {F})) = ±{alone}"
+    if record.packed is None:
+        return (f"{record.third[0]}_proj_weight starts within {apart}, each number by chance; in a packed matrix within {together}.",)
+    return (f"in_proj_weight starts within {together}: all {3 * E} rows count; a matrix ({E}, {E}) alone would within {apart}.",)
