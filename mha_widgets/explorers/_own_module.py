@@ -92,7 +92,9 @@ def thirds(module: nn.MultiheadAttention) -> tuple[Tensor, ...]:
     return module.in_proj_weight.chunk(3)
 
 
-def inputs_for(module: nn.MultiheadAttention, x: Tensor, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def inputs_for(
+    module: nn.MultiheadAttention, x: Tensor, key: Tensor | None, value: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the inputs of one call with one sequence, or say what is wrong with them."""
     key = x if key is None else key
     value = key if value is None else value
@@ -101,10 +103,10 @@ def inputs_for(module: nn.MultiheadAttention, x: Tensor, key: Tensor | None, val
     for tensor, (name, (letter, argument)) in zip(made, takes.items(), strict=True):
         width = getattr(module, argument)
         if tensor.shape[1] != width:
-            shape = tuple(tensor.shape)
-            raise ValueError(f"{name} has shape {shape}, but the module has {argument}={width}; pass {name} as ({letter}, {width}).")
+            shape, wanted = tuple(tensor.shape), f"({letter}, {width})"
+            raise ValueError(f"{name} has shape {shape}, but the module has {argument}={width}; pass {name} as {wanted}.")
         if tensor.dtype != dtype_of(module):
-            raise ValueError(f"{name} is {tensor.dtype} and the module {dtype_of(module)}; pass both in one type: {name}.to(dtype).")
+            raise ValueError(f"{name} is {tensor.dtype} and the module {dtype_of(module)}; pass both in one type.")
     if len(made[1]) != len(made[2]):
         raise ValueError(f"key has {len(made[1])} positions and value {len(made[2])}; every key needs one value.")
     return made

@@ -84,7 +84,7 @@ class FastPath(Explorer):
     """
 
     title = "The fast path: which way does a call take?"
-    prompt = "Try: lead this new module onto the fast path with three switches. Then do without need_weights: what does it save?"
+    prompt = "Try: lead this module onto the fast path, then switch need_weights off. What does it save?"
     page_controls = (
         *("training", "batch_first", "no_grad", "need_weights", "same", "num_heads"),
         *("attn_mask", "bias", "add_zero_attn"),
@@ -147,7 +147,8 @@ class FastPath(Explorer):
 
     def _call(self, state: Mapping[str, Any]) -> Call:
         made: dict[str, Any] = {}
-        exec("\n".join(self._setting(state)), made)
+        with torch.random.fork_rng(devices=()):
+            exec("\n".join(self._setting(state)), made)  # the program that is shown, up to the call
         key = made.get("key", made["x"])
         return Call(made["module"], made["x"], key, key, None, state["need_weights"], made.get("attn_mask"))
 
@@ -234,9 +235,9 @@ def _checklist(r: Record) -> Table:
 
 
 def _ways(r: Record) -> Table:
-    labels = {Path.NATIVE: "fast path", Path.EXPLICIT: "explicit weights", Path.SDPA: "SDPA"}
+    labels = {Path.NATIVE: "fast path", Path.EXPLICIT: "explicit", Path.SDPA: "SDPA"}
     return Table(
-        "Three ways, and their largest tensors",
+        "What each way costs",
         list(labels.values()),
         ["taken", "operations", "largest"],
         [["▶ taken" if way is r.path else "", str(r.costs[way][0]), _kilobytes(r.costs[way][1])] for way in labels],

@@ -23,7 +23,7 @@ from mha_widgets.explorers._words import number, quoted
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
 
-MOST_MAPS = 16
+MOST_MAPS, MOST_POSITIONS, MOST_FEATURES = 16, 128, 32  # that can be looked at together
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Heads(Explorer):
 
     Raises:
         TypeError: something other than a multi-head attention, a tensor and a list of strings.
-        ValueError: a module for inputs of several widths or with appended keys, an ``x`` that
-            doesn't fit it, numbers that aren't finite, or too few or too many tokens.
+        ValueError: a module for inputs of several widths or with appended keys, an ``x`` that doesn't
+            fit it or has more than 128 positions, numbers that aren't finite, or too few or too many tokens.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.2.2.
 
@@ -126,6 +126,8 @@ class Heads(Explorer):
             raise ValueError(
                 f"module has embed_dim={E}, kdim={kdim} and vdim={vdim}; pass one where all are equal: x attends to itself."
             )
+        if len(self.x) > MOST_POSITIONS:
+            raise ValueError(f"x has {len(self.x)} positions, too many to look at; pass at most {MOST_POSITIONS}.")
         if self.x.shape[1] != E:
             raise ValueError(f"x has shape {tuple(self.x.shape)}, but the module has embed_dim={E}; pass x as (L, {E}).")
         if self.x.dtype != dtype_of(self.module):
@@ -256,20 +258,22 @@ def _head(record: Record, head: int) -> Map:
 
 def _joined(record: Record) -> Map:
     L, E = record.x.shape
-    cells = zip(record.whose.ravel(), record.position.ravel(), strict=True)
+    features = np.arange(0, E, -(-E // MOST_FEATURES))  # of many every so-many-th
+    whose, position = record.whose[:, features], record.position[:, features]
+    cells = zip(whose.ravel(), position.ravel(), strict=True)
     wrong = (record.position != np.arange(L)[:, None]).any()
     return JoinedHeads(
         "Heads joined wrongly" if wrong else "Heads joined",
         f"cell = head·position, (L, E) = ({L}, {E})",
-        record.whose % PALETTE,
+        whose % PALETTE,
         record.tokens,
-        tuple(map(str, range(E))),
+        tuple(map(str, features)),
         role="warn" if wrong else "output",
         row_axis=("output", "output"),
         column_axis=("feature", "soft"),
         number="%{text}",
         hover="%{y}, feature %{x}<br>head·position %{text}",
-        text=np.array([f"{head}·{position}" for head, position in cells], dtype=object).reshape(L, E),
+        text=np.array([f"{head}·{position}" for head, position in cells], dtype=object).reshape(whose.shape),
     )
 
 

@@ -297,7 +297,7 @@ def _counted(r: Record) -> Fact:
         return (f"{start}, all that should be and no other.",)
     counts = {"blocked": int((blocked & amiss).sum()), "open": int((~blocked & amiss).sum())}
     wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return (f"{start}; ", Word(f"by mistake: {wrong}", "warn"), f"; scores that only grow: {grown}." if grown else ".")
+    return (f"{start}; ", Word(f"by mistake: {wrong}", "warn"), f"; scores that grow: {grown}." if grown else ".")
 
 
 def _merging(r: Record) -> list[Fact]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 import torch
 from torch import Tensor, nn
@@ -18,50 +16,12 @@ from mha_widgets.explorer import Choice, Control, Explorer, Fact, Range, Toggle,
 from mha_widgets.explorers import _sentence
 from mha_widgets.explorers._inputs import assignment, labels
 from mha_widgets.explorers._own_module import as_code, biases, copied, cut, inputs_for, thirds
-from mha_widgets.explorers._slices import Slices, all_by_hand
+from mha_widgets.explorers._packed_figure import THIRDS, Record, packed_map, product_maps, separate_maps
+from mha_widgets.explorers._slices import all_by_hand
 from mha_widgets.explorers._words import number, quoted, vector
 from mha_widgets.figures import panels
-from mha_widgets.figures.maps import Map
 
-THIRDS = ("query", "key", "value")
-FEATURE = ("feature", "soft")
-
-
-@dataclass(frozen=True)
-class Record:
-    """The input projections of a module, and one slice of them at work.
-
-    Attributes:
-        tokens: the labels of the inputs that are projected.
-        x: (L, E), the queries' input.
-        source_name: what the input of the chosen third is.
-        source: (n, F), that input.
-        packed: (3E, E), in_proj_weight, or None.
-        separate: (E, E), (E, kdim) and (E, vdim): the three matrices, one by one.
-        third: "query", "key" or "value".
-        head: the head whose slice is framed.
-        rows: where the slice starts and ends in the matrix that it lies in.
-        weight: (D, F), the slice.
-        projected: (n, D), what the slice makes of the input.
-        by_hand: (L, E), the output of the whole module, made from slices.
-        missed: its largest difference to what the module returns.
-        state_dict: the name and the shape of each parameter.
-    """
-
-    tokens: tuple[str, ...]
-    x: np.ndarray
-    source_name: str
-    source: np.ndarray
-    packed: np.ndarray | None
-    separate: tuple[np.ndarray, ...]
-    third: str
-    head: int
-    rows: tuple[int, int]
-    weight: np.ndarray
-    projected: np.ndarray
-    by_hand: np.ndarray
-    missed: float
-    state_dict: Mapping[str, tuple[int, ...]]
+LARGEST = 128  # features whose matrix can still be looked at
 
 
 class PackedProjection(Explorer):
@@ -77,8 +37,8 @@ class PackedProjection(Explorer):
 
     Raises:
         TypeError: something other than a multi-head attention, tensors and lists of strings.
-        ValueError: a module with appended keys, inputs that don't fit it, numbers that aren't finite,
-            or too few or too many tokens.
+        ValueError: a module with appended keys or an ``embed_dim`` above 128, inputs that don't fit it,
+            numbers that aren't finite, or too few or too many tokens.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
 
@@ -113,8 +73,12 @@ class PackedProjection(Explorer):
             self.tokens = self.key_tokens = labels("tokens", _sentence.TOKENS if tokens is None else tokens, 6, "positions")
         else:
             self.module = copied(module)
-            self.inputs = inputs_for(self.module, x, key, value)
-            own, E = module.num_heads, module.embed_dim
+            if (E := self.module.embed_dim) > LARGEST:
+                raise ValueError(f"module has embed_dim={E}, a matrix too large to look at; pass one with at most {LARGEST}.")
+            self.inputs, own = inputs_for(self.module, x, key, value), self.module.num_heads
+            self.names = ["x", "x" if key is None or key is x else "key", "value"]
+            if value is None or value is key or value is x:
+                self.names[2] = "x" if value is x else self.names[1]
             L, S = len(self.inputs[0]), len(self.inputs[1])
             self.tokens = labels("tokens", tokens, L, "positions of x")
             self.key_tokens = labels("key_tokens", self.tokens if key_tokens is None and L == S else key_tokens, S, "keys")
@@ -129,7 +93,7 @@ class PackedProjection(Explorer):
 
     def _called(self, state: Mapping[str, Any]) -> tuple[nn.MultiheadAttention, tuple[Tensor, Tensor, Tensor], list[str]]:
         if self.module is not None:
-            return cut(self.module, state["num_heads"]), self.inputs, ["x", "key", "value"]
+            return cut(self.module, state["num_heads"]), self.inputs, self.names
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             x = torch.randn(6, 8)
@@ -169,6 +133,7 @@ class PackedProjection(Explorer):
             rows=(offset + part.start, offset + part.stop),
             weight=weights[third][part].numpy(),
             projected=F.linear(inputs[third], weights[third][part], bias).numpy(),
+            biased=bias is not None and bool(bias.any()),
             by_hand=by_hand.numpy(),
             missed=(by_hand - module(*inputs)[0]).abs().max().item(),
             state_dict={name: tuple(tensor.shape) for name, tensor in module.state_dict().items()},
@@ -177,8 +142,8 @@ class PackedProjection(Explorer):
     def draw(self, record: Record) -> go.Figure:
         """Draw the matrix, or the three, with the slice framed, and the product of an input with it."""
         if record.packed is None:
-            return panels.draw([*(_separate(record, index) for index in range(3)), *_product(record)], per_row=3)
-        return panels.draw([_packed(record), *_product(record)])
+            return panels.draw([*separate_maps(record), *product_maps(record)], per_row=3)
+        return panels.draw([packed_map(record), *product_maps(record)])
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return where the slice lies, what it makes, how large its numbers start, and what there is to learn."""
@@ -189,7 +154,7 @@ class PackedProjection(Explorer):
             _told_rows(record),
             _told_product(record),
             _told_scale(record),
-            (f"All of it by hand, slice by slice, differs from the module's output by at most {number(round(record.missed, 5))}.",),
+            (f"By hand, from slices like this one, the module's output is off by at most {number(round(record.missed, 5))}.",),
             (f"state_dict: {own}.",),
             (f"{total:,} parameters, {biased}; num_heads only decides where they are cut.",),
         )
@@ -203,7 +168,8 @@ class PackedProjection(Explorer):
         if self.module is None:
             options = "" if state["bias"] else ", bias=False"
             options += "".join(f", {name}={state[name]}" for name in ("kdim", "vdim") if state[name] != E)
-            lines += ["torch.manual_seed(0)", "x = torch.randn(6, 8)  # (L, E)", f"module = nn.MultiheadAttention({E}, {H}{options})"]
+            lines += ["torch.manual_seed(0)", "x = torch.randn(6, 8)  # (L, E)"]
+            lines.append(f"module = nn.MultiheadAttention({E}, {H}{options})")
         else:
             written = as_code(module, H)
             lines += written if written[0].startswith("#") else [*written, assignment(names[third], inputs[third])]
@@ -212,73 +178,9 @@ class PackedProjection(Explorer):
         if module.in_proj_weight is not None:
             name, start = "in_proj_weight", row
         added = "" if module.in_proj_bias is None else f" + module.in_proj_bias[{row}:{row + D}]"
-        lines.append(f"weight = module.{name}[{start}:{start + D}]  # (D, F) = ({D}, {inputs[third].shape[1]}), head {head}")
+        lines.append(f"weight = module.{name}[{start}:{start + D}]  # head {head}: (D, F) = ({D}, {inputs[third].shape[1]})")
         lines.append(f"projected = {names[third]} @ weight.T{added}")
         return "\n".join(lines + (all_by_hand(module, names, len(inputs[0])) if self.module is None else []))
-
-
-def _size(array: np.ndarray, letters: str) -> str:
-    return f"({letters}) = ({', '.join(map(str, array.shape))})"
-
-
-def _numbered(count: int, start: int = 0) -> tuple[str, ...]:
-    return tuple(map(str, range(start, start + count)))
-
-
-def _limit(*arrays: np.ndarray) -> float:
-    return max(float(np.abs(array).max()) for array in arrays) or 1.0
-
-
-def _packed(record: Record) -> Map:
-    E, limit = record.x.shape[1], _limit(*record.separate)
-    rows = tuple(f"{third[0]} {row + index * E}" for index, third in enumerate(THIRDS) for row in range(E))
-    frames = [(index * E, (index + 1) * E, third, 2.5) for index, third in enumerate(THIRDS)]
-    subtitle = f"{_size(record.packed, '3E, E')}, colours −{limit:.2f} to {limit:.2f}"
-    return Slices(
-        *("in_proj_weight", subtitle, record.packed, rows, _numbered(E), "ink", ("row", "soft"), FEATURE),
-        limit=limit,
-        frames=[*frames, (*record.rows, "ink", 3.5)],
-        every=len(record.weight),
-    )
-
-
-def _separate(record: Record, index: int) -> Map:
-    third, weight = THIRDS[index], record.separate[index]
-    chosen = [(*record.rows, "ink", 3.5)] if third == record.third else []
-    size, columns = _size(weight, f"E, {('E', 'kdim', 'vdim')[index]}"), _numbered(weight.shape[1])
-    return Slices(
-        *(f"{third[0]}_proj_weight", size, weight, _numbered(len(weight)), columns, third, ("row", "soft"), FEATURE),
-        limit=_limit(*record.separate),
-        frames=[(0, len(weight), third, 2.5), *chosen],
-        every=len(record.weight),
-    )
-
-
-def _product(record: Record) -> list[Map]:
-    D, F = record.weight.shape
-    start, stop = record.rows
-    letters = "L, E" if record.third == "query" else f"S, {record.third[0]}dim"
-    source, projected = record.source, record.projected
-    role, number = record.third, "%{z:.1f}"
-    return [
-        Map(
-            *(record.source_name, _size(source, letters), source, record.tokens, _numbered(F), "ink", ("word", "soft"), FEATURE),
-            limit=_limit(source),
-            number=number,
-        ),
-        Map(
-            *("× sliceᵀ", f"rows {start}:{stop} as columns", record.weight.T, _numbered(F), _numbered(D, start), role),
-            *(FEATURE, ("row", "soft")),
-            limit=_limit(*record.separate),
-            number=number,
-        ),
-        Map(
-            *(f"= {role}", f"head {record.head}, {projected.shape}", projected, record.tokens, _numbered(D), role),
-            *((role, role), FEATURE),
-            limit=_limit(projected),
-            number=number,
-        ),
-    ]
 
 
 def _told_rows(record: Record) -> Fact:
@@ -294,9 +196,8 @@ def _told_rows(record: Record) -> Fact:
 
 
 def _told_product(record: Record) -> Fact:
-    D, F = record.weight.shape
-    row = quoted(record.tokens[0], record.third), f": from {F} features to ", Word(vector(record.projected[0]), record.third)
-    return (*row, f", its {record.third} in head {record.head}, with head_dim = {D}.")
+    word, made = quoted(record.tokens[0], record.third), Word(vector(record.projected[0]), record.third)
+    return (word, " → ", made, f": {record.weight.shape[1]} features become its {record.third} in head {record.head}.")
 
 
 def _told_scale(record: Record) -> Fact:
@@ -304,5 +205,7 @@ def _told_scale(record: Record) -> Fact:
     packed, alone = (number(math.sqrt(6 / (E + rows))) for rows in (3 * E, F))
     together, apart = f"±√(6 ⁄ ({E} + {3 * E})) = ±{packed}", f"±√(6 ⁄ ({E} + {F})) = ±{alone}"
     if record.packed is None:
-        return (f"{record.third[0]}_proj_weight starts within {apart}, each number by chance; in a packed matrix within {together}.",)
-    return (f"in_proj_weight starts within {together}: all {3 * E} rows count; a matrix ({E}, {E}) alone would within {apart}.",)
+        name = f"{record.third[0]}_proj_weight"
+        return (f"{name} starts with numbers within {apart}; in a packed matrix they would be within {together}.",)
+    why = f"all {3 * E} rows count; those of a matrix ({E}, {E}) alone would be within {apart}"
+    return (f"in_proj_weight starts with numbers within {together}, since {why}.",)

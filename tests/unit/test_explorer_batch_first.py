@@ -77,7 +77,8 @@ def test_the_first_view_is_the_leak() -> None:
     )
     assert "(N, H, L, D) = (4, 2, 3, 3) → scores (N, H, L, S) = (4, 2, 3, 3) → weights (N, L, S) = (4, 3, 3)" in facts[1]
     assert facts[2] == "weights.shape[0] must be your batch size, 3, but is 4."
-    assert facts[3] == f"Editing sentence 1 moves sentence 0’s output by up to {record.change[0].max():.2f}: attention leaks over the batch."
+    moved = f"{record.change[0].max():.2f}"
+    assert facts[3] == f"Editing sentence 1 moves sentence 0’s output by up to {moved}: attention leaks over the batch."
     assert record.change[0].max() > max(1.0, record.change[2].max())
     assert facts[4].startswith("The cure: nn.MultiheadAttention(…, batch_first=True), or x.transpose(0, 1).")
 
@@ -103,8 +104,9 @@ def test_without_an_edit_nothing_moves() -> None:
 
 def test_a_square_batch_hides_the_layout_from_the_shapes() -> None:
     explorer = BatchFirst(**own(5, 5))
+    says = "weights.shape[0] is 5 either way, since N = L = 5: only an edit tells the layouts apart."
     for state in RIGHT + WRONG:
-        assert words(explorer, **state)[2] == "weights.shape[0] is 5 either way, since N = L = 5: only an edit tells the layouts apart."
+        assert words(explorer, **state)[2] == says
 
 
 def test_one_sentence_and_one_word() -> None:
@@ -156,7 +158,8 @@ def test_the_frames_are_the_sequences_that_the_module_sees() -> None:
     assert boxes[0] == [(i - 0.5, -0.5, i + 0.5, 2.5) for i in range(4)]
     assert boxes[1] == [(-0.5, i - 0.5, 3.5, i + 0.5) for i in range(3)]
     assert np.argwhere(np.asarray(columns.data[0].z) == 1).tolist() == [[1, 0], [1, 1], [1, 2], [1, 3]]
-    assert columns.layout.yaxis.title.text == "axis 0: N" and explorer.view(**RIGHT[1]).figure.layout.yaxis.title.text == "axis 0: L"
+    assert columns.layout.yaxis.title.text == "axis 0: N"
+    assert explorer.view(**RIGHT[1]).figure.layout.yaxis.title.text == "axis 0: L"
 
 
 @pytest.mark.parametrize(
@@ -190,6 +193,7 @@ def test_what_does_not_fit_is_named(change: dict[str, Any], error: type[Exceptio
 
 def test_the_reader_keeps_module_data_and_random_numbers() -> None:
     data = own()
+    torch.manual_seed(123)
     before, draw = data["x"].clone(), torch.random.get_rng_state()
     data["module"].train()
     explorer = BatchFirst(**data)

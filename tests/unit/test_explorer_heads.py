@@ -225,6 +225,9 @@ def test_a_large_module_is_not_spelled_out() -> None:
     with pytest.raises(ValueError, match="^The maps of 17 heads are too many to be looked at together; choose one"):
         record(heads, head="all")
     assert record(heads, average_attn_weights=True).head is None
+    joined = heads.view(num_heads=2, head="all").figure.data[-1]
+    assert joined.meta["columns"] == [str(feature) for feature in range(0, 34, 2)]  # every other one
+    assert joined.text[4].tolist() == ["0·4"] * 9 + ["1·4"] * 8
     made: dict[str, Any] = {"module": module, "x": x}
     code = heads.code(**heads.complete(num_heads=2, head="all"))
     assert "module.num_heads, module.head_dim = 2, 17" in code
@@ -243,6 +246,7 @@ def test_a_large_module_is_not_spelled_out() -> None:
         (nn.MultiheadAttention(4, 2, vdim=3), torch.ones(2, 4), ValueError, "^module has embed_dim=4, kdim=4 and vdim=3; pass"),
         (nn.MultiheadAttention(4, 2), torch.ones(2, 5), ValueError, r"^x has shape \(2, 5\), but the module has embed_dim=4"),
         (nn.MultiheadAttention(4, 2), torch.ones(2, 4).double(), ValueError, "^x is torch.float64 and the module torch.float32"),
+        (nn.MultiheadAttention(4, 2), torch.ones(129, 4), ValueError, "^x has 129 positions, too many to look at; pass at"),
         (nn.MultiheadAttention(4, 2), torch.ones(1, 2, 4), ValueError, r"^x has shape \(1, 2, 4\); pass one sequence, \(L, E\)"),
         (nn.MultiheadAttention(4, 2), torch.full((2, 4), torch.nan), ValueError, r"^x holds nan at \(0, 0\); pass"),
     ],
