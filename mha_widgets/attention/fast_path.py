@@ -128,7 +128,7 @@ def _asked(
         "query is a NestedTensor, which says itself what is padding, and there is a mask too",
         "query.is_nested and (key_padding_mask is not None or attn_mask is not None)",
     )
-    yield torch.is_autocast_enabled(), "autocast is on", "torch.is_autocast_enabled()"
+    yield torch.is_autocast_enabled(), "autocast is on for CUDA; torch does not ask about the CPU's", "torch.is_autocast_enabled()"
     args = (query, key, value, weight, bias, module.out_proj.weight, module.out_proj.bias)
     tensors = [x for x in args if x is not None]
     yield (
