@@ -175,7 +175,7 @@ class MultiheadAttention(nn.Module):
                 f"{'; '.join(reason.words for reason in reasons)}; otherwise use query.to_padded_tensor(0.0) and a key_padding_mask."
             )
         padded, padding = pad_nested(query)
-        output, weights = self(padded, padded, padded, padding, need_weights, average_attn_weights=average_attn_weights)
+        output, weights = self.forward(padded, padded, padded, padding, need_weights, average_attn_weights=average_attn_weights)
         if weights is not None:
             weights = weights.masked_fill(padding.view(len(padding), *[1] * (weights.dim() - 3), -1, 1), 0.0)
         return nest(output, padding), weights

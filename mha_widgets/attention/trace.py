@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mha_widgets.attention.call import Call, Path
-from mha_widgets.attention.checks import check_inputs, check_masks
+from mha_widgets.attention.checks import check_inputs, check_masks, check_merged
 from mha_widgets.attention.fast_path import Reason, fast_path
 from mha_widgets.attention.masks import additive_mask, causal_mask
 from mha_widgets.attention.multihead import MultiheadAttention
@@ -243,8 +243,10 @@ def effective_mask(call: Call, path: Path, q: Tensor, k: Tensor) -> Tensor | Non
     appended = (module.bias_k is not None) + module.add_zero_attn
     if call.is_causal and path is Path.SDPA and call.key_padding_mask is None and call.attn_mask is not None:
         return additive_mask(causal_mask(L, S + appended, device=q.device), q.dtype)[None, None]
-    check_masks(call.attn_mask, call.key_padding_mask, call.query, (N, H, L, S), call.need_weights)
+    check_masks(call.attn_mask, call.key_padding_mask, call.query, (N, H, L, S))
     mask = merge_masks(call.attn_mask, call.key_padding_mask, H, call.query.dtype)
+    if mask is not None and call.need_weights:
+        check_merged(mask, call.query, call.attn_mask)
     return F.pad(mask, (0, appended)) if mask is not None and appended else mask
 
 
