@@ -8,13 +8,20 @@ import torch
 from torch import Tensor
 
 
+def check_tensors(**given: Tensor | None) -> None:
+    """Check that inputs and masks are tensors; a mask may be None."""
+    for name, tensor in given.items():
+        if not isinstance(tensor, Tensor) and not (tensor is None and name.endswith("mask")):
+            kind = TypeError if name.endswith("mask") else AttributeError  # as torch raises them
+            raise kind(f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.as_tensor({name}).")
+
+
 def check_inputs(
     query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_heads: int, batch_first: bool, separate: bool
 ) -> None:
     """Check the sizes of query, key and value against each other; see multi_head_attention_forward."""
+    check_tensors(query=query, key=key, value=value)
     for name, tensor in {"query": query, "key": key, "value": value}.items():
-        if not isinstance(tensor, Tensor):
-            raise AttributeError(f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.as_tensor({name}).")
         if tensor.is_nested:
             raise AssertionError(f"{name} is a NestedTensor; use {name}.to_padded_tensor(0.0) and a key_padding_mask here.")
     dims = query.dim()
@@ -101,23 +108,23 @@ def check_masks(
     *,
     used: bool = True,
     static: int | None = None,
+    warn: bool = True,
 ) -> None:
     """Check types and shapes of both masks against (N, H, L, S); warn if their types differ, as torch does.
 
     An attn_mask that is not ``used`` is looked at less closely, as torch does. ``static`` is the length of
     keys that replace the projected ones.
     """
+    check_tensors(attn_mask=attn_mask, key_padding_mask=key_padding_mask)
     N, num_heads, L, S = sizes
     batched = query.dim() == 3
     for name, mask in {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}.items():
         if mask is None:
             continue
-        if not isinstance(mask, Tensor):
-            raise TypeError(f"{name} must be a tensor, but got {type(mask).__name__}; use torch.as_tensor({name}).")
         if mask.dtype != torch.bool and not mask.is_floating_point():
             raise AssertionError(
                 f"{name} is {mask.dtype}, but must be boolean (True = blocked) or float (added to the scores); "
-                f"if 1 means a real token, as in Hugging Face's attention_mask, use {name} == 0."
+                f"if it holds 1 for a real token, as Hugging Face's attention_mask does, use {name} == 0."
             )
     if attn_mask is not None:
         dims = attn_mask.dim()
@@ -138,10 +145,10 @@ def check_masks(
                 f"key_padding_mask has shape {tuple(key_padding_mask.shape)}, but must be {letters} = {wanted}: "
                 "one entry for each key of each sequence, without the positions that the module appends."
             )
-        if attn_mask is not None and attn_mask.dtype != key_padding_mask.dtype:
+        if warn and attn_mask is not None and attn_mask.dtype != key_padding_mask.dtype:
             warnings.warn(
                 f"key_padding_mask is {key_padding_mask.dtype} and attn_mask is {attn_mask.dtype}: "
-                "torch deprecates masks of different types; make both boolean.",
+                "torch deprecates masks of different types; make both boolean, or both float.",
                 stacklevel=5,
             )
 

@@ -126,13 +126,13 @@ def boolean(*shape: int) -> Tensor:
 ONE = {
     "attn_mask": (
         {"masks": {"attn_mask": torch.zeros(L, L)}},
-        "attn_mask is float; give a boolean mask",
+        "attn_mask is float; what only blocks can be a boolean mask",
         "attn_mask is not None and torch.is_floating_point(attn_mask) or "
         "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
     ),
     "key_padding_mask": (
         {"masks": {"key_padding_mask": torch.zeros(N, L)}},
-        "key_padding_mask is float; give a boolean mask",
+        "key_padding_mask is float; what only blocks can be a boolean mask",
         "attn_mask is not None and torch.is_floating_point(attn_mask) or "
         "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
     ),

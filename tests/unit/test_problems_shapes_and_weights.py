@@ -285,7 +285,7 @@ def test_50_kernels_as_in_keras(kind: type[nn.Module]) -> None:
     )
     output, returned = module(x, x, x, attn_mask=~keep, average_attn_weights=False)
     assert far(output, expected) < 2e-6 and far(returned, weights) < 1e-6
-    assert warned("attn_mask blocks every position from itself", module, x, x, x, attn_mask=keep)
+    assert warned("attn_mask blocks what a causal mask lets through", module, x, x, x, attn_mask=keep)
     wide = torch.empty(E, H, E)  # key_dim = embed_dim: three heads of 12 features, and not of 4
     assert wide.numel() == 3 * module.in_proj_weight[:E].numel()
 
