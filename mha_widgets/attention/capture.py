@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -18,8 +19,12 @@ from mha_widgets.attention.masks import additive_mask, causal_mask
 from mha_widgets.attention.multihead import MultiheadAttention
 from mha_widgets.attention.nested import pad_nested
 from mha_widgets.attention.steps import append_positions, attention_weights, in_projection, merge_masks
+from mha_widgets.attention.trace import steps_of
 
 Method = Callable[..., Any]
+
+FORWARDS = (nn.MultiheadAttention.forward, MultiheadAttention.forward)
+
 
 class Captured(Mapping[str, list[Tensor]]):
     """Hold the weights that :func:`capture` collects: for the path of each attention module a list, one tensor a call."""
@@ -107,11 +112,11 @@ def capture(model: nn.Module, max_bytes: int = 2**30) -> Iterator[Captured]:
 
     Not seen are attention that is neither ``nn.MultiheadAttention`` nor ours, as in Hugging Face's
     models; code that was scripted or exported before; and a layer around ``model``, so give all of it.
-    A subclass must hand the arguments of its ``forward`` on as they are. A call made again, as
+    A subclass must hand the arguments of its ``forward`` on as they are; one that, in evaluation, returns
+    something else than ``nn.MultiheadAttention`` would is warned of. A call made again, as
     checkpointing does in the backward pass, counts again. ``torch.compile`` would compile anew at every
     call, and inside ``torch.func.vmap`` and ``grad`` the weights are of no use outside: capture the
-    model as it is. Within the block, don't pickle it, nor run it in several threads, as
-    ``nn.DataParallel`` does.
+    model as it is. Within the block, don't run it in several threads, as ``nn.DataParallel`` does.
 
     Args:
         model: any model with ``nn.MultiheadAttention``, subclasses of it, or ours in it; or one of these.
@@ -125,7 +130,7 @@ def capture(model: nn.Module, max_bytes: int = 2**30) -> Iterator[Captured]:
     Raises:
         ValueError: a model without such a module.
         MemoryError: from a call within the block whose weights would exceed ``max_bytes``.
-        TypeError: from a call of a subclass that takes other arguments.
+        TypeError: a ``max_bytes`` that is no whole number; from a call, a subclass that takes other arguments.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerEncoderLayer.html, "Fast path".
 
@@ -140,6 +145,8 @@ def capture(model: nn.Module, max_bytes: int = 2**30) -> Iterator[Captured]:
     >>> captured["layers.1.self_attn"][0].shape
     torch.Size([3, 2, 5, 5])
     """
+    if not isinstance(max_bytes, int):
+        raise TypeError(f"Got max_bytes={max_bytes!r}; give a number of bytes, as in 2**30.")
     modules = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
     paths = {module: path for path, module in modules.items() if isinstance(module, (nn.MultiheadAttention, MultiheadAttention))}
     if not paths:
@@ -183,7 +190,10 @@ class _Watch:
                     f"{self.paths[module]!r} is a {type(module).__name__}, which takes other arguments than "
                     "nn.MultiheadAttention, so its weights can't be told; capture parts of the model without it."
                 ) from error
-            self.captured._add(self.paths[module], call, Path.EXPLICIT if call.need_weights else Path.SDPA)
+            path = Path.EXPLICIT if call.need_weights else Path.SDPA
+            if type(module).forward not in FORWARDS:
+                _check_output(self.paths[module], call, path, output)
+            self.captured._add(self.paths[module], call, path)
         return output
 
     def merge_masks(
@@ -206,8 +216,22 @@ def _wrap(module: nn.Module, name: str, run: Method) -> Callable[[], object]:
         real = partial(getattr(type(self), name), self) if own is None else own
         return run(self, real, *args, **kwargs)
 
+    method.__name__ = name  # by which a copy that was saved is loaded again
     vars(module)[name] = MethodType(method, module)  # so that a deep copy has it bound to the copy
     return partial(vars(module).pop, name, None) if own is None else partial(vars(module).update, {name: own})
+
+
+def _check_output(name: str, call: Call, path: Path, output: Any) -> None:
+    if call.module.training:  # dropout would make it another one anyway
+        return
+    with torch.no_grad():
+        expected = steps_of(call, path)[-1].tensor
+    if not isinstance(output, tuple) or not torch.allclose(expected, output[0], rtol=1e-2, atol=1e-2, equal_nan=True):
+        warnings.warn(
+            f"{name!r} is a {type(call.module).__name__}, which returns something else than nn.MultiheadAttention makes of its "
+            "arguments: if it changes them, the weights that are captured are not those of the call.",
+            stacklevel=4,
+        )
 
 
 @contextmanager

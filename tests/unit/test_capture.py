@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -360,6 +361,7 @@ def test_weights_from_inference_mode_can_be_differentiated_through_later() -> No
     assert scale.grad == pytest.approx(N * H * L)
 
 
+@pytest.mark.filterwarnings("ignore:.*is a Twice, which returns something else:UserWarning")
 def test_subclasses_are_seen_where_they_are_called_and_where_a_fused_layer_leaves_them_out() -> None:
     class Twice(nn.MultiheadAttention):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -585,3 +587,36 @@ def test_what_was_captured_can_be_read_as_a_mapping_and_as_a_table() -> None:
 def test_a_model_without_attention_is_refused_in_one_sentence(model: Any) -> None:
     with pytest.raises(ValueError, match=f"capture looks for .*, and {type(model).__name__} holds none"), capture(model):
         raise AssertionError
+
+
+def test_a_model_that_was_copied_or_saved_in_the_block_can_be_loaded() -> None:
+    model, x = nn.MultiheadAttention(22, 2, batch_first=True).eval(), torch.randn(3, 5, 22)
+    with torch.no_grad(), capture(model):
+        copied = copy.deepcopy(model)
+        saved = io.BytesIO()
+        torch.save(model, saved)
+    later = io.BytesIO()
+    torch.save(copied, later)
+    for file in (saved, later):
+        loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+        with torch.no_grad():
+            assert torch.equal(loaded(x, x, x)[0], model(x, x, x)[0])
+
+
+class Changed(nn.MultiheadAttention):
+    """Gives something else than it is called with."""
+
+    def forward(self, query: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(2 * query, *args, **kwargs)
+
+
+def test_a_subclass_that_computes_something_else_is_said() -> None:
+    model, x = Changed(22, 2, batch_first=True).eval(), torch.randn(3, 5, 22)
+    with capture(model), pytest.warns(UserWarning, match="^'' is a Changed, which returns something else than nn.Multi"):
+        model(x, x, x)
+
+
+@pytest.mark.parametrize("bound", [None, "1GB", 2.0**30])
+def test_a_bound_that_is_no_number_of_bytes(bound: Any) -> None:
+    with pytest.raises(TypeError, match="^Got max_bytes=.*; give a number of bytes, as in"), capture(nn.MultiheadAttention(4, 2), bound):
+        pass
