@@ -2,9 +2,11 @@
 
 from mha_widgets import explorers
 from mha_widgets.attention import (
+    Captured,
     MultiheadAttention,
     Trace,
     additive_mask,
+    capture,
     causal_mask,
     fast_path,
     load,
@@ -18,6 +20,7 @@ from mha_widgets.attention import (
 from mha_widgets.explorer import Choice, Control, Explorer, Range, Toggle, View, Word
 
 __all__ = [
+    "Captured",
     "Choice",
     "Control",
     "Explorer",
@@ -28,6 +31,7 @@ __all__ = [
     "View",
     "Word",
     "additive_mask",
+    "capture",
     "causal_mask",
     "explorers",
     "fast_path",

@@ -146,7 +146,7 @@ def _assign(old: BasePlotlyType, new: dict[str, Any]) -> None:
     for key in old.to_plotly_json().keys() - new.keys() - {"uid"}:
         old[key] = None
     for key, value in new.items():
-        if isinstance(old[key], BasePlotlyType) and key != "template":
+        if key in old and isinstance(old[key], BasePlotlyType) and key != "template":
             _assign(old[key], value)
         elif key not in ("type", "uid"):
             old[key] = value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -30,6 +30,10 @@ class Call(NamedTuple):
     attn_mask: Tensor | None = None
     average_attn_weights: bool = True
     is_causal: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments after query, key and value, by name."""
+        return dict(zip(self._fields[4:], self[4:], strict=True))
 
     def path(self) -> Path:
         """Return the way that this call goes if it is made now."""

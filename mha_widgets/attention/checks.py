@@ -8,15 +8,22 @@ import torch
 from torch import Tensor
 
 
+def check_tensors(**given: Tensor | None) -> None:
+    """Check that inputs and masks are tensors; a mask may be None."""
+    for name, tensor in given.items():
+        if not isinstance(tensor, Tensor) and not (tensor is None and name.endswith("mask")):
+            kind = TypeError if name.endswith("mask") else AttributeError  # as torch raises them
+            raise kind(f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.as_tensor({name}).")
+
+
 def check_inputs(
     query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_heads: int, batch_first: bool, separate: bool
 ) -> None:
     """Check the sizes of query, key and value against each other; see multi_head_attention_forward."""
+    check_tensors(query=query, key=key, value=value)
     for name, tensor in {"query": query, "key": key, "value": value}.items():
-        if not isinstance(tensor, Tensor):
-            raise AttributeError(f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.as_tensor({name}).")
         if tensor.is_nested:
-            raise AssertionError(f"{name} is a NestedTensor and the query is not; use {name}.to_padded_tensor(0.0) and a mask.")
+            raise AssertionError(f"{name} is a NestedTensor; use {name}.to_padded_tensor(0.0) and a key_padding_mask here.")
     dims = query.dim()
     if dims not in (2, 3) or key.dim() != dims or value.dim() != dims:
         layout = "(N, L, E)" if batch_first else "(L, N, E)"
@@ -43,10 +50,18 @@ def check_inputs(
 
 
 def check_separate(
-    query: Tensor, key: Tensor, value: Tensor, q_proj: Tensor | None, k_proj: Tensor | None, v_proj: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    q_proj: Tensor | None,
+    k_proj: Tensor | None,
+    v_proj: Tensor | None,
+    bias: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Check that the three separate weights are (E, E), (E, Ek) and (E, Ev), and return them."""
     E = query.shape[-1]
+    if bias is not None and bias.shape != (3 * E,):
+        raise AssertionError(f"in_proj_bias has shape {tuple(bias.shape)}, but must be (3E,) = ({3 * E},).")
     for name, weight, x in (("q_proj_weight", q_proj, query), ("k_proj_weight", k_proj, key), ("v_proj_weight", v_proj, value)):
         if weight is None or weight.shape != (E, x.shape[-1]):
             got = "is missing" if weight is None else f"has shape {tuple(weight.shape)}"
@@ -55,6 +70,13 @@ def check_separate(
                 "kdim and vdim of the module are the features of key and value."
             )
     return q_proj, k_proj, v_proj
+
+
+def check_packed(weight: Tensor | None) -> Tensor:
+    """Check that the packed weight is there, and return it."""
+    if weight is None:
+        raise AssertionError("in_proj_weight is missing; give it, or use_separate_proj_weight=True and three separate weights.")
+    return weight
 
 
 def check_static(
@@ -69,10 +91,13 @@ def check_static(
             raise AssertionError(f"Got {name} and bias_k; append the learned position to {name} yourself.")
         if static is not None and (static.shape[0] != N * H or static.shape[2] != D):
             raise AssertionError(f"{name} has shape {tuple(static.shape)}, but must be (N * H, S, D) = ({N * H}, S, {D}).")
-    return (
-        k if static_k is None else static_k.unflatten(0, (N, H)),
-        v if static_v is None else static_v.unflatten(0, (N, H)),
-    )
+    k = k if static_k is None else static_k.unflatten(0, (N, H))
+    v = v if static_v is None else static_v.unflatten(0, (N, H))
+    if k.shape[2] != v.shape[2]:
+        raise RuntimeError(
+            f"With static_k or static_v there are {k.shape[2]} keys and {v.shape[2]} values; every key needs one value: give both."
+        )
+    return k, v
 
 
 def check_masks(
@@ -80,33 +105,39 @@ def check_masks(
     key_padding_mask: Tensor | None,
     query: Tensor,
     sizes: tuple[int, int, int, int],
-    need_weights: bool,
+    *,
+    used: bool = True,
+    static: int | None = None,
+    warn: bool = True,
 ) -> None:
-    """Check types and shapes of both masks against (N, H, L, S); warn if their types differ, as torch does."""
-    if attn_mask is None and key_padding_mask is None:
-        return
+    """Check types and shapes of both masks against (N, H, L, S); warn if their types differ, as torch does.
+
+    An attn_mask that is not ``used`` is looked at less closely, as torch does. ``static`` is the length of
+    keys that replace the projected ones.
+    """
+    check_tensors(attn_mask=attn_mask, key_padding_mask=key_padding_mask)
     N, num_heads, L, S = sizes
     batched = query.dim() == 3
     for name, mask in {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}.items():
-        if mask is None or mask.dtype == torch.bool:
+        if mask is None:
             continue
-        if not mask.is_floating_point():
+        if mask.dtype != torch.bool and not mask.is_floating_point():
             raise AssertionError(
                 f"{name} is {mask.dtype}, but must be boolean (True = blocked) or float (added to the scores); "
-                f"if 1 means a real token, as in Hugging Face's attention_mask, use {name} == 0."
+                f"if it holds 1 for a real token, as Hugging Face's attention_mask does, use {name} == 0."
             )
-        if need_weights and mask.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
-            raise RuntimeError(f"{name} is {mask.dtype} and the query {query.dtype}; use {name}.to(query.dtype), or booleans.")
     if attn_mask is not None:
-        wanted = (L, S) if attn_mask.dim() == 2 else (N * num_heads, L, S)
-        if attn_mask.shape != wanted:
-            kind = RuntimeError if attn_mask.dim() == 2 or attn_mask.dim() == 3 and batched else AssertionError
+        dims = attn_mask.dim()
+        fits = attn_mask.shape == ((L, S) if dims == 2 else (N * num_heads, L, S))
+        if not fits and (used or dims not in (2, 3) or dims == 3 and not batched):
+            kind = RuntimeError if dims == 2 or dims == 3 and batched else AssertionError
             raise kind(
                 f"attn_mask has shape {tuple(attn_mask.shape)}, but must be (L, S) = {(L, S)} or "
                 f"(N * num_heads, L, S) = {(N * num_heads, L, S)}; for one mask a sequence, use "
                 "mask.repeat_interleave(num_heads, dim=0)."
             )
     if key_padding_mask is not None:
+        S = S if static is None else static
         wanted = (N, S) if batched else (S,)
         if key_padding_mask.shape != wanted:
             letters = "(N, S)" if batched else "(S,)"
@@ -114,12 +145,20 @@ def check_masks(
                 f"key_padding_mask has shape {tuple(key_padding_mask.shape)}, but must be {letters} = {wanted}: "
                 "one entry for each key of each sequence, without the positions that the module appends."
             )
-        if attn_mask is not None and attn_mask.dtype != key_padding_mask.dtype:
+        if warn and attn_mask is not None and attn_mask.dtype != key_padding_mask.dtype:
             warnings.warn(
                 f"key_padding_mask is {key_padding_mask.dtype} and attn_mask is {attn_mask.dtype}: "
-                "torch deprecates masks of different types; make both boolean.",
+                "torch deprecates masks of different types; make both boolean, or both float.",
                 stacklevel=5,
             )
+
+
+def check_merged(mask: Tensor, query: Tensor, attn_mask: Tensor | None) -> None:
+    """Check that a mask can be added to the scores: it is of their type, or autocast narrows both."""
+    if mask.dtype == query.dtype or torch.is_autocast_enabled(query.device.type) and mask.dtype != torch.float64:
+        return
+    name = "attn_mask" if attn_mask is not None and attn_mask.dtype == mask.dtype else "key_padding_mask"
+    raise RuntimeError(f"{name} is {mask.dtype} and the query {query.dtype}; use {name}.to(query.dtype), or booleans.")
 
 
 def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.activation import _is_make_fx_tracing
 
+from mha_widgets.attention.checks import check_tensors
+
 
 class Reason(NamedTuple):
     """One thing that keeps a call off the fast path.
@@ -53,6 +55,10 @@ def fast_path(
     Returns:
         The reasons, in the order in which torch asks; empty if the call takes the fast path.
 
+    Raises:
+        TypeError: a module that is no multi-head attention, or a mask that is no tensor.
+        AttributeError: a query, key or value that is no tensor.
+
     Source: ``forward`` in https://github.com/pytorch/pytorch/blob/v2.13.0/torch/nn/modules/activation.py
 
     >>> module = nn.MultiheadAttention(8, 2, batch_first=True)
@@ -63,6 +69,9 @@ def fast_path(
     ...     fast_path(module.eval(), x, x, x)
     ()
     """
+    if not hasattr(module, "in_proj_weight"):
+        raise TypeError(f"fast_path looks at an nn.MultiheadAttention, but got {type(module).__name__}; give one that it holds.")
+    check_tensors(query=query, key=key, value=value, attn_mask=attn_mask, key_padding_mask=key_padding_mask)
     reasons = conditions(module, query, key, value, key_padding_mask, attn_mask)
     if isinstance(module, nn.MultiheadAttention):
         return reasons
@@ -87,7 +96,7 @@ def _asked(
     ]
     yield (
         bool(float_masks),
-        f"{' and '.join(float_masks)} is float; give a boolean mask",
+        f"{' and '.join(float_masks)} is float; what only blocks can be a boolean mask",
         "attn_mask is not None and torch.is_floating_point(attn_mask) or "
         "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
     )
@@ -128,7 +137,7 @@ def _asked(
         "query is a NestedTensor, which says itself what is padding, and there is a mask too",
         "query.is_nested and (key_padding_mask is not None or attn_mask is not None)",
     )
-    yield torch.is_autocast_enabled(), "autocast is on", "torch.is_autocast_enabled()"
+    yield torch.is_autocast_enabled(), "autocast is on for CUDA; torch does not ask about the CPU's", "torch.is_autocast_enabled()"
     args = (query, key, value, weight, bias, module.out_proj.weight, module.out_proj.bias)
     tensors = [x for x in args if x is not None]
     yield (

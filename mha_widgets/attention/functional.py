@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mha_widgets.attention.checks import check_inputs, check_masks, check_separate, check_static
+from mha_widgets.attention.checks import (
+    check_inputs,
+    check_masks,
+    check_merged,
+    check_packed,
+    check_separate,
+    check_static,
+)
 from mha_widgets.attention.masks import additive_mask, causal_mask
 from mha_widgets.attention.steps import append_positions, attention_weights, in_projection, merge_heads, merge_masks
 
@@ -211,21 +218,27 @@ def multi_head_attention_forward(
     if is_causal and attn_mask is None:
         raise RuntimeError("is_causal=True only says that attn_mask is causal, and there is none; pass the causal mask too.")
     is_causal = is_causal and not need_weights and key_padding_mask is None
+    if attn_mask is not None or key_padding_mask is not None:
+        static = None if static_k is None else static_k.shape[1]
+        check_masks(attn_mask, key_padding_mask, query, (N, num_heads, L, S), used=not is_causal, static=static)
     if is_causal:
         attn_mask = None
-    check_masks(attn_mask, key_padding_mask, query, (N, num_heads, L, S), need_weights)
-    weight: Tensor | tuple[Tensor, Tensor, Tensor] = in_proj_weight
     if use_separate_proj_weight:
-        weight = check_separate(query, key, value, q_proj_weight, k_proj_weight, v_proj_weight)
+        tables = (q_proj_weight, k_proj_weight, v_proj_weight)
+        weight: Tensor | tuple[Tensor, Tensor, Tensor] = check_separate(query, key, value, *tables, in_proj_bias)
+    else:
+        weight = check_packed(in_proj_weight)
 
     q, k, v = in_projection(query, key, value, weight, in_proj_bias, num_heads, batch_first=batch_first)  # (N, H, L, D)
     if static_k is not None or static_v is not None or bias_k is not None or bias_v is not None:
         k, v = check_static(k, v, static_k, static_v, bias_k, bias_v)
     mask = merge_masks(attn_mask, key_padding_mask, num_heads, query.dtype)
+    if mask is not None and need_weights:
+        check_merged(mask, query, attn_mask)
     if bias_k is not None or add_zero_attn:
         k, v = append_positions(k, bias_k, add_zero_attn), append_positions(v, bias_v, add_zero_attn)
         if mask is not None:
-            mask = F.pad(mask, (0, k.shape[2] - S))  # nobody is kept from looking there
+            mask = F.pad(mask, (0, k.shape[2] - mask.shape[3]))  # nobody is kept from looking there
 
     if not training:
         dropout_p = 0.0

@@ -1,10 +1,8 @@
 """Weights from other layouts, as a state dict of ``nn.MultiheadAttention``: names to tensors.
 
-``in_proj_weight`` (3E, E) holds the projections of query, key and value, one above the other; if kdim or
-vdim differ from E = embed_dim, they are ``q_proj_weight`` (E, E), ``k_proj_weight`` (E, kdim) and
-``v_proj_weight`` (E, vdim). The biases are ``in_proj_bias`` (3E,) and ``out_proj.bias`` (E,), both or none.
-No layout says how many heads there are: give the module the ``num_heads`` of the layer you convert.
-Every result is a copy, in the type that came.
+``in_proj_weight`` (3E, E) holds the projections of query, key and value; if kdim or vdim differ from E, they are
+``q_proj_weight`` (E, E), ``k_proj_weight`` (E, kdim) and ``v_proj_weight`` (E, vdim). The biases are ``in_proj_bias`` (3E,)
+and ``out_proj.bias`` (E,), both or none. No layout says how many heads there are. Every result is a copy in its own type.
 """
 
 from __future__ import annotations
@@ -14,16 +12,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 Module = TypeVar("Module", bound=nn.Module)
-
 SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
-
-# How far two right ways to compute may drift apart, as a share of the largest number in the output.
-# Measured for E from 15 to 1024: rounding up to 4e-15, 5e-7, 1e-3 and 8e-3; wrong layouts near 1, but 2e-3 for
-# E = 15 and weights of 0.02, whose scores are so alike that queries and keys hardly matter.
+# How far two right ways to compute may drift apart, as a share of the largest number in the output. Measured for E from
+# 15 to 1024: rounding up to 4e-15, 5e-7, 1e-3, 8e-3; wrong layouts near 1, but 2e-3 for E = 15 and weights of 0.02.
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 
@@ -58,8 +54,6 @@ def packed(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
 def separate(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
     """Cut ``in_proj_weight`` into the projections of query, key and value; every other entry stays.
 
-    ``nn.MultiheadAttention`` itself has them apart only where kdim or vdim differ from embed_dim.
-
     Args:
         state_dict: with ``in_proj_weight`` (3E, E).
 
@@ -91,7 +85,7 @@ def from_linears(
 
     The defaults are the names in a ``BertAttention`` of Hugging Face; BART, CLIP and OPT have ``q_proj``,
     ``k_proj``, ``v_proj`` and ``out_proj``. In a whole model's state dict they start with the path of the
-    layer. Everything else is left out, also what torch has no place for, such as a norm of the queries.
+    layer. Everything else is left out, such as a norm of the queries or a LoRA that is not merged.
 
     Args:
         state_dict: names to tensors (or numpy arrays), such as ``layer.state_dict()`` or a safetensors file.
@@ -123,8 +117,8 @@ def from_linears(
 def from_qkv(state_dict: Mapping[str, Any], qkv: str = "qkv", output: str = "proj") -> dict[str, Tensor]:
     """Take the weights of one ``nn.Linear`` for query, key and value together, and one for the output.
 
-    The defaults are the names in timm's ``Attention``, whose rows are all of query, then all of key, then all
-    of value. Everything else is left out, also what torch has no place for, such as timm's ``q_norm``.
+    The defaults are the names in timm's ``Attention``, whose rows are all of query, then key, then value.
+    Everything else is left out, also what torch has no place for, such as timm's ``q_norm``.
 
     Args:
         state_dict: names to tensors (or numpy arrays).
@@ -190,9 +184,8 @@ def from_keras(weights: Sequence[Any]) -> dict[str, Tensor]:
 def into(module: Module, state_dict: Mapping[str, Any], reference: Sequence[Any] | None = None) -> Module:
     """Load weights into a module, all or none, and check that it then computes what it should.
 
-    Many a wrong layout has the right shapes; an output of the layer that the weights come from tells it.
-    Take random inputs with S > 1 (a single key gets all the weight, whatever the query and num_heads), in
-    float32 or float64: 16 bits are too coarse to tell small differences from rounding.
+    Many a wrong layout has the right shapes; an output of the layer that the weights come from tells it. Take
+    random inputs with S > 1 (a single key gets all the weight) in float32 or float64 (16 bits are too coarse).
 
     Args:
         module: an ``nn.MultiheadAttention``, or any module with its parameters and its call.
@@ -220,6 +213,8 @@ def into(module: Module, state_dict: Mapping[str, Any], reference: Sequence[Any]
     given = dict(zip(own, _take(state_dict, own, fix), strict=True))
     if unknown := [name for name in state_dict if name not in own]:
         raise ValueError(f"Got {_some(unknown)}, but the module has {_some(own)} alone; {fix}.")
+    if any(tensor.is_meta for tensor in own.values()):
+        raise ValueError("The module is on the meta device, which holds no numbers; use module.to_empty(device=...) first.")
     if wrong := [name for name in own if given[name].shape != own[name].shape]:
         raise ValueError(
             f"Got {', '.join(wrong)} of shapes {_shapes(given[name] for name in wrong)}, but the module has "
@@ -239,7 +234,10 @@ def into(module: Module, state_dict: Mapping[str, Any], reference: Sequence[Any]
 def _check_output(module: nn.Module, reference: Sequence[Any]) -> None:
     if len(reference) not in (2, 4):
         raise ValueError(f"Got a reference of {len(reference)} parts; give (x, output) or (query, key, value, output).")
+    if not all(isinstance(part, Tensor | np.ndarray) for part in reference):
+        raise ValueError("Got a reference with a part that is no tensor; of what a module returns, give the output: module(...)[0].")
     *inputs, expected = map(_copy, reference)
+    inputs = [x.to(next(module.parameters())) for x in inputs]
     modes = [(part, part.training) for part in module.modules()]
     try:
         with torch.no_grad():
@@ -264,6 +262,8 @@ def _check_output(module: nn.Module, reference: Sequence[Any]) -> None:
 
 def _join(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> dict[str, Tensor]:
     """Name the weights and biases of query, key, value and output as ``nn.MultiheadAttention`` does."""
+    if integer := [weight.dtype for weight in weights if not weight.is_floating_point()]:
+        raise ValueError(f"Got weights of {integer[0]}; quantised ones need their scales: give them as floating-point numbers.")
     E = len(weights[0])
     fits = weights[0].shape == weights[3].shape == (E, E) and all(w.dim() == 2 and len(w) == E for w in weights)
     if not fits or any(bias is not None and bias.shape != (E,) for bias in biases):
@@ -283,7 +283,7 @@ def _join(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> dict[st
 
 def _take(state_dict: Mapping[str, Any], names: Iterable[str], fix: str) -> list[Tensor]:
     if not isinstance(state_dict, Mapping):
-        raise TypeError(f"Got a state dict of type {type(state_dict).__name__}; it maps names to tensors: use .state_dict().")
+        raise TypeError(f"Got a state dict of type {type(state_dict).__name__}; it maps names to tensors: use .state_dict(), or safetensors.torch.load_file(path).")
     if missing := [name for name in names if name not in state_dict]:
         near = difflib.get_close_matches(missing[0], state_dict, n=4, cutoff=0.0)
         raise ValueError(f"Found no {_some(missing)} among {len(state_dict)} names, such as {_some(near)}; {fix}.")

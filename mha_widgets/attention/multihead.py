@@ -21,7 +21,9 @@ class MultiheadAttention(nn.Module):
     ``torch.nn.MultiheadAttention``: the same arguments, parameters, initial values under the same
     seed, state dict and numbers. It differs in what torch leaves to its native fast path: ours has
     none, so a row whose keys are all blocked, ``is_causal`` and errors are the same in evaluation as
-    in training.
+    in training. (An ``nn.TransformerEncoderLayer`` around it still has its own, which calls neither.)
+    Second derivatives and ``torch.func.jvp`` need the weights, as ``need_weights=False`` leaves all to
+    ``F.scaled_dot_product_attention``. TorchScript can't compile it: use ``torch.export``.
 
     Args:
         embed_dim: E, the features of queries and outputs; ``d_model`` in the paper.
@@ -173,7 +175,7 @@ class MultiheadAttention(nn.Module):
                 f"{'; '.join(reason.words for reason in reasons)}; otherwise use query.to_padded_tensor(0.0) and a key_padding_mask."
             )
         padded, padding = pad_nested(query)
-        output, weights = self(padded, padded, padded, padding, need_weights, average_attn_weights=average_attn_weights)
+        output, weights = self.forward(padded, padded, padded, padding, need_weights, average_attn_weights=average_attn_weights)
         if weights is not None:
             weights = weights.masked_fill(padding.view(len(padding), *[1] * (weights.dim() - 3), -1, 1), 0.0)
         return nest(output, padding), weights

@@ -61,7 +61,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _layout(call: Call) -> Iterable[str]:
-    if call.query.dim() == 3 and call.query.shape[0] == call.query.shape[1] > 1:
+    if call.query.dim() == 3 and call.query.shape[0] == call.query.shape[1] > 1 and call.key.shape[:2] == call.query.shape[:2]:
         read = "(N, L, E)" if call.module.batch_first else "(L, N, E)"
         yield (
             f"query is {tuple(call.query.shape)}: the batch is as large as the sequence is long, so no check can tell the layouts "
@@ -76,18 +76,22 @@ def _polarity(call: Call) -> Iterable[str]:
     padding = call.key_padding_mask
     if padding is not None and padding.dtype == torch.bool and padding.any() and padding.shape[-1] > 1:
         rows = padding.reshape(-1, padding.shape[-1])
-        if rows[:, 0].all() and rows.any(dim=-1).all() and not rows.all():
+        if rows[:, 0].all():
             yield (
-                "key_padding_mask blocks the first key of every sequence, and no sequence is free of padding: "
+                "key_padding_mask blocks the first key of every sequence: unless every sequence is padded on the left, "
                 "it looks inverted, since True = blocked here; if True meant a real token, pass ~key_padding_mask."
             )
     attn = call.attn_mask
-    if attn is not None and attn.dtype == torch.bool and attn.shape[-2] == attn.shape[-1] > 1:
-        if attn.diagonal(dim1=-2, dim2=-1).all() and not attn.all():
-            yield (
-                "attn_mask blocks every position from itself: it looks inverted, since True = blocked here and "
-                "True = may look in F.scaled_dot_product_attention; pass ~attn_mask."
-            )
+    square = attn is not None and attn.shape[-2] == attn.shape[-1] > 1
+    if square and (_blocked(attn) == causal_mask(attn.shape[-1], device=attn.device)).all():
+        yield (
+            "attn_mask blocks what a causal mask lets through: it looks inverted, since True = blocked here and "
+            "True = may look in F.scaled_dot_product_attention; pass ~attn_mask."
+        )
+
+
+def _blocked(mask: Tensor) -> Tensor:
+    return mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min
 
 
 def _float_masks(call: Call) -> Iterable[str]:
@@ -113,7 +117,7 @@ def _float_masks(call: Call) -> Iterable[str]:
 def _mixed(call: Call) -> Iterable[str]:
     attn, padding = call.attn_mask, call.key_padding_mask
     if attn is not None and padding is not None and attn.dtype != padding.dtype:
-        yield f"attn_mask is {attn.dtype} and key_padding_mask is {padding.dtype}: torch deprecates mixed types; make both boolean."
+        yield f"attn_mask is {attn.dtype} and key_padding_mask is {padding.dtype}: torch deprecates mixed types; make both boolean, or both float."
 
 
 def _order_of_heads(call: Call) -> Iterable[str]:
@@ -122,7 +126,8 @@ def _order_of_heads(call: Call) -> Iterable[str]:
         return
     by_head = mask.unflatten(0, (H, -1))  # as repeat(H, 1, 1) would lay them out
     by_sequence = mask.unflatten(0, (-1, H))
-    if (by_head == by_head[:1]).all() and not (by_sequence == by_sequence[:, :1]).all():
+    shared = (by_sequence == by_sequence[:1]).all()  # nobody can get another sequence's mask
+    if (by_head == by_head[:1]).all() and not shared:
         yield (
             f"attn_mask repeats itself every {len(mask) // H} masks, as mask.repeat(num_heads, 1, 1) makes it, so sequences get each "
             "other's masks; the heads of a sequence lie side by side: use mask.repeat_interleave(num_heads, dim=0)."
@@ -153,7 +158,8 @@ def _dropout(call: Call) -> Iterable[str]:
 
 def _output_projection(call: Call) -> Iterable[str]:
     out_proj = call.module.out_proj
-    if out_proj._forward_hooks or out_proj._forward_pre_hooks or type(out_proj).forward is not nn.Linear.forward:
+    own = "forward" in vars(out_proj) or type(out_proj).forward is not nn.Linear.forward
+    if own or out_proj._forward_hooks or out_proj._forward_pre_hooks:
         yield "out_proj is never called, only its weight and bias are read: hooks on it, and a forward of its own, have no effect."
 
 
@@ -164,7 +170,7 @@ def _causal(call: Call, path: Path) -> Iterable[str]:
         yield "is_causal=True without attn_mask blocks nothing on the native fast path, and raises elsewhere; pass the causal mask."
         return
     attn = call.attn_mask
-    blocked = attn if attn.dtype == torch.bool else attn == -math.inf
+    blocked = _blocked(attn)
     causal = not (attn[~blocked] != 0).any() if attn.is_floating_point() else True
     if causal and (blocked == ~causal_mask(*attn.shape[-2:], device=attn.device)).all():
         return

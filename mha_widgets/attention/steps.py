@@ -169,7 +169,7 @@ def merge_masks(attn_mask: Tensor | None, key_padding_mask: Tensor | None, num_h
     if attn_mask is not None:
         attn_mask = attn_mask[None, None] if attn_mask.dim() == 2 else attn_mask.unflatten(0, (-1, num_heads))
     if key_padding_mask is not None:
-        key_padding_mask = key_padding_mask.view(-1, 1, 1, key_padding_mask.shape[-1])
+        key_padding_mask = key_padding_mask[..., None, None, :] if key_padding_mask.dim() == 2 else key_padding_mask[None, None, None]
     masks = [mask for mask in (attn_mask, key_padding_mask) if mask is not None]
     if all(mask.dtype == torch.bool for mask in masks):
         masks = [reduce(torch.logical_or, masks)]
@@ -206,7 +206,8 @@ def _softmax(scores: Tensor) -> Tensor:
     # These are the most numbers that attention holds: where no gradient will ask for them, they are overwritten.
     if not torch.is_grad_enabled():
         try:
-            return torch.softmax(scores, dim=-1, out=scores)
-        except RuntimeError:  # torch.func's transforms have no out=
+            if not torch.is_autocast_enabled(scores.device.type):  # it may want another type than that of the scores
+                return torch.softmax(scores, dim=-1, out=scores)
+        except RuntimeError:  # torch.func's transforms have no out=, and some devices no autocast
             pass
     return torch.softmax(scores, dim=-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
@@ -11,15 +11,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 from mha_widgets.attention.call import Call, Path
-from mha_widgets.attention.checks import check_inputs, check_masks
+from mha_widgets.attention.checks import check_inputs, check_masks, check_merged, check_tensors
 from mha_widgets.attention.fast_path import Reason, fast_path
 from mha_widgets.attention.masks import additive_mask, causal_mask
 from mha_widgets.attention.multihead import MultiheadAttention
 from mha_widgets.attention.nested import nest, pad_nested
 from mha_widgets.attention.pitfalls import pitfalls
 from mha_widgets.attention.steps import append_positions, in_projection, merge_heads, merge_masks
+
+
+ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}  # of outputs near 1
 
 
 class Step(NamedTuple):
@@ -38,16 +42,17 @@ class Step(NamedTuple):
     tensor: Tensor
 
     @property
-    def sizes(self) -> tuple[int, ...] | list[tuple[int, ...]]:
-        """The sizes that the letters stand for; one tuple a sequence if the tensor is nested."""
-        if self.tensor.is_nested:
-            return [tuple(sequence.shape) for sequence in self.tensor.unbind()]
-        return tuple(self.tensor.shape)
+    def sizes(self) -> str:
+        """The sizes that the letters stand for; if the tensor is nested, those of its first sequences."""
+        if not self.tensor.is_nested:
+            return str(tuple(self.tensor.shape))
+        each = [str(tuple(sequence.shape)) for sequence in self.tensor.unbind()]
+        return f"[{', '.join(each[:3] + ['…'] * (len(each) > 3))}]"
 
 
-@dataclass(frozen=True, repr=False)
-class Trace:
-    """What happens in one call of a module: made by :func:`trace`.
+@dataclass(frozen=True, repr=False, eq=False)
+class Trace(Mapping[str, Tensor]):
+    """What happens in one call of a module: made by :func:`trace`. A mapping from names of steps to their numbers.
 
     Attributes:
         title: the module and its mode.
@@ -73,6 +78,14 @@ class Trace:
                 return step.tensor
         raise KeyError(f"This call has no step {name!r}; it has {', '.join(step.name for step in self.steps)}.")
 
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __iter__(self) -> Iterator[str]:
+        return (step.name for step in self.steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
     @property
     def output(self) -> Tensor:
         """The output, in the layout of the module."""
@@ -97,7 +110,7 @@ class Trace:
             narrow = [f'<{tag} style="{style}; white-space: nowrap">{cell}</{tag}>' for cell in narrow]
             return f'<tr>{"".join(narrow)}<{tag} style="{style}; min-width: 16em">{last}</{tag}></tr>'
 
-        steps = [(f"<code>{step.name}</code>", step.letters, str(step.sizes), escape(step.meaning)) for step in self.steps]
+        steps = [(f"<code>{step.name}</code>", step.letters, step.sizes, escape(step.meaning)) for step in self.steps]
         notes = "".join(f"<li><strong>{name}</strong>: {escape(text)}</li>" for name, text in self._notes())
         return (
             '<div style="overflow-x: auto"><table class="dataframe">'  # the class that themes know, from pandas
@@ -121,7 +134,8 @@ def trace(
     """Make a call and return all that happens in it.
 
     The module is called once, as it is, in its mode and under the caller's gradient mode. Beside it
-    every step is computed one by one, with the same dropout, and compared.
+    every step is computed one by one, with the same dropout (threads that draw random numbers too would
+    disturb it), and compared. All steps are held: two to four times the N * H * L * S numbers of the weights.
 
     Args:
         module: an ``nn.MultiheadAttention``, or ours.
@@ -141,9 +155,10 @@ def trace(
         (N, H, L or S, D); ``k_appended`` and ``v_appended``, if positions are; ``scores`` (N, H, L, S);
         ``mask`` (N, H, L, S), if there is one, as it takes effect; ``weights`` and
         ``weights_after_dropout`` (N, H, L, S); ``heads`` (N, H, L, D); ``joined`` (N, L, E); ``output``.
+        With one sequence alone N is 1, except in the output.
 
     Raises:
-        TypeError: a module that is no multi-head attention.
+        TypeError: a module that is no multi-head attention, or a mask that is no tensor.
         AssertionError, RuntimeError, ValueError: what the call raises.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
@@ -155,14 +170,21 @@ def trace(
     (torch.Size([3, 2, 5, 5]), 'explicit weights')
     """
     if not isinstance(module, nn.MultiheadAttention | MultiheadAttention):
-        raise TypeError(f"trace opens an nn.MultiheadAttention, or ours, but got {type(module).__name__}; see capture for models.")
+        raise TypeError(
+            f"trace opens an nn.MultiheadAttention, or ours, but got {type(module).__name__}; of a compiled module give "
+            "_orig_mod, of a parallel one .module, and see capture for whole models."
+        )
+    check_tensors(query=query, key=key, value=value, attn_mask=attn_mask, key_padding_mask=key_padding_mask)
     call = Call(module, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
-    path = call.path()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the trace says in words what they say
-        with torch.random.fork_rng():
-            steps = steps_of(call, path)
-        output, weights = module(*call[1:])
+    with parametrize.cached():  # some weights change with every reading
+        path, why_not = call.path(), fast_path(*call)
+        try:
+            with torch.random.fork_rng():
+                output, weights = module(query, key, value, **call.options())
+        except (AssertionError, RuntimeError):
+            steps_of(call, path)  # says better than torch what is wrong
+            raise
+        steps = steps_of(call, path)
     found = {step.name: step.tensor for step in steps}
     differences = [_difference(found["output"], output)]
     if weights is not None:
@@ -170,9 +192,13 @@ def trace(
         returned = returned.mean(dim=1) if average_attn_weights else returned
         differences.append(_difference(returned if query.dim() == 3 else returned.squeeze(0), weights))
     difference = torch.stack(differences).max().item()
+    told = list(pitfalls(call, path, found.get("mask")))
+    joined = found["joined"].detach().abs().nan_to_num()
+    if not difference <= ROUNDING.get(output.dtype, 0.0) * max(1.0, joined.max().item() if joined.numel() else 0.0):
+        told.insert(0, f"The module returns something else, by up to {difference:.3g}: a forward of its own or a hook is at work.")
     mode = "training" if module.training else "evaluation"
     title = f"{type(module).__name__}(embed_dim={module.embed_dim}, num_heads={module.num_heads}) in {mode}"
-    return Trace(title, steps, path, fast_path(*call), pitfalls(call, path, found.get("mask")), difference)
+    return Trace(title, steps, path, why_not, tuple(told), difference)
 
 
 def steps_of(call: Call, path: Path) -> tuple[Step, ...]:
@@ -243,8 +269,10 @@ def effective_mask(call: Call, path: Path, q: Tensor, k: Tensor) -> Tensor | Non
     appended = (module.bias_k is not None) + module.add_zero_attn
     if call.is_causal and path is Path.SDPA and call.key_padding_mask is None and call.attn_mask is not None:
         return additive_mask(causal_mask(L, S + appended, device=q.device), q.dtype)[None, None]
-    check_masks(call.attn_mask, call.key_padding_mask, call.query, (N, H, L, S), call.need_weights)
+    check_masks(call.attn_mask, call.key_padding_mask, call.query, (N, H, L, S), warn=False)  # pitfalls tells it
     mask = merge_masks(call.attn_mask, call.key_padding_mask, H, call.query.dtype)
+    if mask is not None and call.need_weights:
+        check_merged(mask, call.query, call.attn_mask)
     return F.pad(mask, (0, appended)) if mask is not None and appended else mask
 
 

@@ -555,3 +555,25 @@ def test_a_module_that_is_loaded_from_views_of_its_own_weights() -> None:
     load.into(module, own | {"in_proj_weight": own["in_proj_weight"].flip(0), "out_proj.weight": own["in_proj_weight"][:E].T})
     assert torch.equal(module.in_proj_weight, before["in_proj_weight"].flip(0))
     assert torch.equal(module.out_proj.weight, before["in_proj_weight"][:E].T)
+
+
+def test_integers_are_refused() -> None:
+    names = ("q_proj", "k_proj", "v_proj", "out_proj")
+    quantised = {f"{name}.weight": torch.ones(15, 15, dtype=torch.int8) for name in names}
+    with pytest.raises(ValueError, match="^Got weights of torch.int8; quantised ones need their scales"):
+        load.from_linears(quantised, *names)
+
+
+def test_a_module_without_memory_is_refused() -> None:
+    weights = nn.MultiheadAttention(15, 3).state_dict()
+    with pytest.raises(ValueError, match="^The module is on the meta device"):
+        load.into(nn.MultiheadAttention(15, 3, device="meta"), weights)
+
+
+def test_a_reference_of_another_type_is_taken_and_a_pair_is_named() -> None:
+    module = nn.MultiheadAttention(15, 3)
+    x = torch.randn(7, 2, 15)
+    output = module(x, x, x)
+    assert load.into(module, module.state_dict(), (x.double().numpy(), output[0].detach())) is module
+    with pytest.raises(ValueError, match=r"^Got a reference with a part that is no tensor; .* module\(...\)\[0\].$"):
+        load.into(module, module.state_dict(), (x, output))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from cases import TOLERANCE, Case, cases, uniform
 from hypothesis import given
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 from mha_widgets import MultiheadAttention, causal_mask, fast_path, trace
 from mha_widgets.attention.call import Path
@@ -32,6 +34,7 @@ def warnings_of(module: Any, *inputs: Tensor, **forward: Any) -> tuple[str, ...]
     return trace(module, *x, **forward).warnings
 
 
+@pytest.mark.filterwarnings("ignore:.*mismatched key_padding_mask:UserWarning", "ignore:.*masks of different types:UserWarning")
 @given(cases())
 def test_the_last_steps_are_what_the_module_returns(case: Case) -> None:
     for module in case.modules():
@@ -107,10 +110,41 @@ def test_a_difference_is_told() -> None:
     module, x = make(), data()
     module.out_proj.bias.data += 1
     forward = module.forward
-    module.forward = lambda *args: (forward(*args)[0] + 0.25, forward(*args)[1])
-    assert trace(module, x, x, x).difference == pytest.approx(0.25)
-    module.forward = lambda *args: (forward(*args)[0], forward(*args)[1] * math.nan)
-    assert math.isnan(trace(module, x, x, x).difference)
+    module.forward = lambda *args, **options: (forward(*args, **options)[0] + 0.25, forward(*args, **options)[1])
+    traced = trace(module, x, x, x)
+    assert traced.difference == pytest.approx(0.25)
+    assert traced.warnings[0].startswith("The module returns something else, by up to 0.25")
+    module.forward = lambda *args, **options: (forward(*args, **options)[0], forward(*args, **options)[1] * math.nan)
+    traced = trace(module, x, x, x)
+    assert math.isnan(traced.difference) and traced.warnings[0].startswith("The module returns something else")
+
+
+def test_weights_that_a_hook_makes_before_the_call() -> None:
+    module, x = make(), data()
+    prune.l1_unstructured(module, "in_proj_weight", 0.3)
+    with torch.no_grad():
+        module.in_proj_weight_orig += 1
+    traced = trace(module, x, x, x)
+    assert traced.difference < 1e-12 and traced.warnings == ()
+
+
+def test_weights_that_change_with_every_reading_are_read_once() -> None:
+    module = nn.utils.parametrizations.spectral_norm(make(), "in_proj_weight")
+    twin, x = copy.deepcopy(module), data()
+    trace(module, x, x, x)
+    with nn.utils.parametrize.cached():
+        twin(x, x, x)
+    (mine,), (theirs,) = (m.parametrizations.in_proj_weight[0]._u[None] for m in (module, twin))
+    assert torch.equal(mine, theirs)
+
+
+def test_it_is_a_mapping_of_names_to_numbers() -> None:
+    x = data()
+    traced = trace(make(), x, x, x)
+    assert "weights" in traced and "mask" not in traced
+    assert list(traced) == [step.name for step in traced.steps] and len(traced) == len(traced.steps)
+    assert dict(traced)["output"] is traced.output
+    assert traced != trace(make(), x, x, x)
 
 
 def test_the_path_and_what_keeps_a_call_off_the_fast_one() -> None:
@@ -130,8 +164,12 @@ def test_what_the_call_raises_is_raised() -> None:
         trace(make(), x[..., :4], x, x)
     with pytest.raises(RuntimeError, match="attn_mask"):
         trace(make(), x, x, x, is_causal=True)
-    with pytest.raises(TypeError, match="but got TransformerEncoderLayer; see capture"):
+    with pytest.raises(TypeError, match="but got TransformerEncoderLayer; .*see capture for whole models"):
         trace(nn.TransformerEncoderLayer(8, 2), x, x, x)
+    with pytest.raises(AttributeError, match="^query must be a tensor, but got ndarray; use torch.as_tensor"):
+        trace(make(), x.numpy(), x, x)
+    with pytest.raises(TypeError, match="^attn_mask must be a tensor, but got list; use torch.as_tensor"):
+        trace(make(), x, x, x, attn_mask=[[True]])
     with pytest.raises(KeyError, match="no step 'mask'; it has q, k, v"):
         trace(make(), x, x, x)["mask"]
 
@@ -155,7 +193,7 @@ def test_its_text_and_its_table() -> None:
     text, table = repr(traced), traced._repr_html_()
     assert text.startswith("MultiheadAttention(embed_dim=14, num_heads=2) in training\n  q                      (N, L, E) = (3, 5, 14)  ")
     assert "\npath: explicit weights\n" in text
-    assert "\nnot the fast path: attn_mask is float; give a boolean mask\n" in text
+    assert "\nnot the fast path: attn_mask is float; what only blocks can be a boolean mask\n" in text
     assert "\nwarning: Dropout 0.5 is at work" in text
     assert table.count("<tr>") == len(traced.steps) + 1
     assert "<code>scores</code>" in table and ">(N, H, L, S)<" in table and ">(3, 2, 5, 5)<" in table
@@ -198,6 +236,7 @@ def test_rows_without_a_key_and_what_they_become_on_each_path(kind: type[nn.Modu
 
 def test_a_batch_as_large_as_a_sequence_is_long() -> None:
     x = data(L, L, E)
+    assert warnings_of(make(), x, data(L, 7, E), data(L, 7, E)) == ()  # the other layout would not pass
     (warning,) = warnings_of(make(batch_first=False), x, x, x)
     assert warning.startswith("query is (5, 5, 14)") and "batch_first=False reads it as (L, N, E)" in warning
     padding = torch.arange(L).expand(L, L) >= torch.arange(5, 0, -1)[:, None]
@@ -206,7 +245,9 @@ def test_a_batch_as_large_as_a_sequence_is_long() -> None:
 
 
 @pytest.mark.parametrize(
-    "real", [[5, 3, 2], [4, 3, 2], [2, 2, 2]], ids=["padded to the longest", "padded beyond", "as long as each other"]
+    "real",
+    [[5, 3, 2], [4, 3, 2], [2, 2, 2], [5, 5, 5]],
+    ids=["padded to the longest", "padded beyond", "as long as each other", "no padding"],
 )
 def test_padding_the_wrong_way_round(real: list[int]) -> None:
     real_tokens = torch.arange(L) < torch.tensor(real)[:, None]
@@ -215,8 +256,11 @@ def test_padding_the_wrong_way_round(real: list[int]) -> None:
 
 
 def test_a_causal_mask_the_wrong_way_round() -> None:
-    inverted = [w for w in warnings_of(make(), attn_mask=causal_mask(L)) if "looks inverted" in w]
-    assert len(inverted) == 1 and inverted[0].startswith("attn_mask blocks every position from itself")
+    minus_inf = torch.zeros(L, L, dtype=torch.float64).masked_fill(causal_mask(L), -math.inf)
+    for mask in (causal_mask(L), minus_inf, causal_mask(L).expand(N * H, L, L)):
+        (inverted,) = [w for w in warnings_of(make(), attn_mask=mask) if "looks inverted" in w]
+        assert inverted.startswith("attn_mask blocks what a causal mask lets through")
+    assert warnings_of(make(), attn_mask=torch.eye(L).bool()) == ()  # everyone but oneself
 
 
 def test_float_masks_that_look_boolean() -> None:
@@ -241,6 +285,7 @@ def test_a_mask_that_holds_nan() -> None:
     assert warning.startswith("attn_mask holds NaN or +inf")
 
 
+@pytest.mark.filterwarnings("ignore:.*mismatched key_padding_mask:UserWarning")
 def test_masks_of_different_types() -> None:
     padding = torch.zeros(N, L, dtype=torch.bool)
     (warning,) = warnings_of(make(), key_padding_mask=padding, attn_mask=torch.zeros(L, L, dtype=torch.float64))
@@ -253,6 +298,9 @@ def test_masks_in_the_wrong_order_of_heads() -> None:
     (warning,) = warnings_of(make(), attn_mask=each.repeat(H, 1, 1))
     assert warning.startswith("attn_mask repeats itself every 3 masks")
     assert warnings_of(make(), attn_mask=each.repeat_interleave(H, 0)) == ()
+    of_heads = torch.stack([causal_mask(L).double(), -causal_mask(L).double()])  # each head its own, for all sequences
+    x = data(4, L, E)
+    assert warnings_of(make(), x, x, x, attn_mask=of_heads.repeat(4, 1, 1) / 2) == ()
     assert warnings_of(make(), data(1, L, E), data(1, L, E), data(1, L, E), attn_mask=each[1:2].repeat(H, 1, 1)) == ()
 
 
@@ -283,6 +331,9 @@ def test_hooks_on_the_output_projection(kind: type[nn.Module]) -> None:
     module.out_proj.register_forward_hook(lambda *_: calls.append(1))
     assert warnings_of(module)[0].startswith("out_proj is never called")
     assert not calls
+    other = make(kind)
+    other.out_proj.forward = lambda x: x
+    assert warnings_of(other)[0].startswith("out_proj is never called")
 
 
 def test_is_causal_that_is_ignored() -> None:
@@ -299,3 +350,5 @@ def test_is_causal_that_is_ignored() -> None:
         assert "blocks nothing on the native fast path" in alone
     for mask in (~causal_mask(L), torch.zeros(L, L, dtype=torch.float64).masked_fill(~causal_mask(L), -math.inf)):
         assert warnings_of(module, attn_mask=mask, is_causal=True) == ()
+    lowest = torch.zeros(L, L, dtype=torch.float64).masked_fill(~causal_mask(L), torch.finfo(torch.float64).min)
+    assert not any("not causal" in w for w in warnings_of(module, attn_mask=lowest, is_causal=True))
