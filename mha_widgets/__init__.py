@@ -18,6 +18,7 @@ from mha_widgets.attention import (
     window_mask,
 )
 from mha_widgets.explorer import Choice, Control, Explorer, Range, Toggle, View, Word
+from mha_widgets.explorers._explore import explore
 
 __all__ = [
     "Captured",
@@ -33,6 +34,7 @@ __all__ = [
     "additive_mask",
     "capture",
     "causal_mask",
+    "explore",
     "explorers",
     "fast_path",
     "load",

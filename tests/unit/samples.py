@@ -7,8 +7,19 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import nn
 
+from mha_widgets import Captured, capture
 from mha_widgets.explorer import Explorer
+
+
+
+def captured() -> Captured:
+    layer = nn.TransformerDecoderLayer(15, 3, 7, batch_first=True, dtype=torch.float64).eval()
+    with capture(layer) as weights:
+        layer(torch.randn(3, 5, 15).double(), torch.randn(3, 7, 15).double())
+    return weights
+
 
 torch.manual_seed(0)
 OWN_DATA: dict[str, dict[str, Any]] = {  # float64 and primes: 5 queries, 7 keys, 3 features, 2 contents
@@ -18,6 +29,28 @@ OWN_DATA: dict[str, dict[str, Any]] = {  # float64 and primes: 5 queries, 7 keys
         "value": torch.randn(7, 2).double(),
     },
     "Masks": {"query": torch.randn(5, 3).double(), "key": torch.randn(7, 3).double()},
+    "DotProduct": {"directions": [37.5, -101.0], "names": ["<mat>", "$cat$"]},
+    "Scaling": {"num_keys": 7, "seed": 3},
+    "Dropout": {"weights": torch.randn(5, 7).double().softmax(-1)},
+    "Heads": {"module": nn.MultiheadAttention(15, 5, dtype=torch.float64), "x": torch.randn(7, 15).double()},
+    "Projections": {
+        "x": torch.randn(5, 3).double(),
+        **{name: torch.randn(3, 3).double() for name in ("w_q", "w_k", "w_v")},
+        "y": torch.randn(7, 3).double(),
+    },
+    "PackedProjection": {
+        "module": nn.MultiheadAttention(15, 5, kdim=11, vdim=2, dtype=torch.float64),
+        "x": torch.randn(7, 15).double(),
+        "key": torch.randn(3, 11).double(),
+        "value": torch.randn(3, 2).double(),
+    },
+    "Module": {
+        "module": nn.MultiheadAttention(15, 5, add_zero_attn=True, dtype=torch.float64),
+        "query": torch.randn(7, 3, 15).double(),
+        "key_padding_mask": torch.arange(7) >= torch.tensor([[7], [5], [2]]),
+        "attn_mask": torch.ones(7, 7, dtype=torch.bool).triu(1).repeat(15, 1, 1),
+    },
+    "CapturedMaps": {"captured": captured()},
 }
 
 

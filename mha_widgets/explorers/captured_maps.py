@@ -1,0 +1,189 @@
+"""CapturedMaps: the weights of every head of a model, module by module, call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+from torch import Tensor, nn
+
+from mha_widgets.attention import Captured, capture
+from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
+from mha_widgets.explorers import _sentence
+from mha_widgets.explorers._habits import habits
+from mha_widgets.explorers._inputs import labels
+from mha_widgets.explorers._reduced import reduced
+from mha_widgets.explorers._words import strongest
+from mha_widgets.figures import panels
+from mha_widgets.figures.maps import Map
+
+MOST_TOGETHER = 8  # heads that are drawn together
+SETTING = """import torch
+from torch import nn
+torch.manual_seed(0)
+layer = nn.TransformerEncoderLayer(d_model=8, nhead=4, dim_feedforward=16, batch_first=True)
+model = nn.TransformerEncoder(layer, num_layers=2).eval()
+x = 3 * torch.randn(1, 6, 8)  # (N, L, E)"""
+HOOKS = """attention, kept = model.{path}, []
+asked = dict(need_weights=True, average_attn_weights=False)  # which the layer itself does not ask for
+attention.register_forward_pre_hook(lambda module, args, options: (args, options | asked), with_kwargs=True)
+attention.register_forward_hook(lambda module, args, output: kept.append(output[1]))
+with torch.no_grad():
+    model(x)
+weights = kept[0]  # (N, H, L, S)"""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The weights of one call.
+
+    Attributes:
+        path: of the module in the model.
+        weights: (N, H, L, S).
+        rows, columns: the labels of queries and keys.
+        maps: head to (L, S), those that are shown, of the sample that is shown.
+        row: the query to look at.
+    """
+
+    path: str
+    weights: np.ndarray
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    maps: Mapping[int, np.ndarray]
+    row: int
+
+
+class CapturedMaps(Explorer):
+    """Shows what ``capture`` collected from a model.
+
+    Args:
+        captured: what ``capture(model)`` gave, after the model has run; of a small encoder if not given.
+        tokens: labels for the positions; maps of another size get numbers.
+
+    Raises:
+        TypeError: something else than what ``capture`` gives.
+        ValueError: no call was captured.
+
+    Source: Vig 2019, https://arxiv.org/abs/1906.05714, on looking at heads of whole models.
+
+    >>> model = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+    >>> with capture(model) as captured:
+    ...     output = model(torch.randn(3, 5, 8))
+    >>> CapturedMaps(captured).view(sample=2).figure.data[0].z.shape
+    (5, 5)
+    """
+
+    title = "The heads of a whole model"
+    prompt = "Try: go from the first layer to the second. Which head keeps its habit, and which loses it?"
+
+    def __init__(self, captured: Captured | None = None, *, tokens: Sequence[str] | None = None) -> None:
+        self._own = captured is not None
+        if captured is None:
+            captured, tokens = _example(), _sentence.TOKENS
+        if not isinstance(captured, Captured):
+            raise TypeError(f"Got a {type(captured).__name__}; pass what `with capture(model) as captured:` gives, after the run.")
+        self._captured = {path: list(calls) for path, calls in captured.items() if calls}
+        if not self._captured:
+            raise ValueError("No call was captured; run the model within the block: with capture(model) as captured: model(x).")
+        self._tokens = None if tokens is None else labels("tokens", tokens, len(tokens), "positions")
+        every = [weights for calls in self._captured.values() for weights in calls]
+        N, H, L = (max(weights.shape[axis] for weights in every) for axis in range(3))
+        paths = tuple(self._captured)
+        self.controls = {
+            "module": Choice("Module", paths, paths[0], "The path of the attention module in the model."),
+            "call": _range("Call", max(map(len, self._captured.values())), "Which call of the module."),
+            "sample": _range("Sample", N, "Which sequence of the batch."),
+            "head": Choice("Head", ("all", *range(H)), "all", "Which heads are drawn.")
+            if H <= MOST_TOGETHER
+            else _range("Head", H, "Which head is drawn."),
+            "row": _range("Query row", L, "The query to look at."),
+        }
+
+    def disabled(self, **state: Any) -> Mapping[str, str]:
+        """Return the controls that do nothing, each with the reason."""
+        reasons = {"call": "Every module was called once.", "sample": "There is one sequence.", "module": "There is one module."}
+        return {name: reason for name, reason in reasons.items() if len(self.controls[name].values) == 1}
+
+    def compute(self, **state: Any) -> Record:
+        """Return the weights of a complete state.
+
+        Raises:
+            ValueError: this module has no such call, sample, head or query.
+        """
+        calls = self._captured[state["module"]]
+        sizes = {"call": len(calls)}
+        if state["call"] < len(calls):
+            sizes |= dict(zip(("sample", "head", "row"), calls[state["call"]].shape[:3], strict=True))
+        for name, size in sizes.items():
+            if state[name] != "all" and state[name] >= size:
+                raise ValueError(f"{name} {state[name]} is not in {state['module']!r}, which has {size}; choose one below {size}.")
+        weights = calls[state["call"]]
+        _, H, L, S = weights.shape
+        chosen = range(H) if state["head"] == "all" else [state["head"]]
+        return Record(
+            path=state["module"],
+            weights=_array(weights),
+            rows=self._labels(L),
+            columns=self._labels(S),
+            maps={head: _array(weights[state["sample"], head]) for head in chosen},
+            row=state["row"],
+        )
+
+    def _labels(self, length: int) -> tuple[str, ...]:
+        fits = self._tokens is not None and len(self._tokens) == length
+        return self._tokens if fits else tuple(map(str, range(length)))
+
+    def draw(self, record: Record) -> go.Figure:
+        """Draw the map of each head that is shown."""
+        drawn = []
+        for head, weights in record.maps.items():
+            values, rows, columns, block = reduced(weights, record.rows, record.columns)
+            nan = np.isnan(values) if np.isnan(values).any() else None
+            more = {"colours": "weight", "nan": nan, "selected_row": record.row // block[0], "role": f"head-{head % 8}"}
+            drawn.append(Map(f"head {head}", f"(L, S) = {weights.shape}", values, rows, columns, **more))
+        return panels.draw(drawn, per_row=4)
+
+    def facts(self, record: Record) -> tuple[Fact, ...]:
+        """Return the shape, what the heads look at, and the look of one query."""
+        facts: list[Fact] = [(f"{record.path or 'the model'}: weights (N, H, L, S) = {record.weights.shape}, before dropout.",)]
+        if any(np.isnan(weights).any() for weights in record.maps.values()):
+            facts.append((Word("NaN", "warn"), " stands in rows that have no key left."))
+            return tuple(facts)
+        if len(record.rows) == len(record.columns):
+            facts.append(habits(record.maps, averaged=False))
+        head = max(record.maps, key=lambda head: record.maps[head][record.row].max())
+        if record.maps[head][record.row].max() > 0:
+            look = strongest(record.rows[record.row], record.columns, record.maps[head][record.row])
+            facts.append((f"In head {head}, the sharpest here, ", *look))
+        high, wide = reduced(next(iter(record.maps.values())), record.rows, record.columns)[3]
+        if (high, wide) != (1, 1):
+            facts.append((f"Each cell shows the largest weight of {high} × {wide}; captured[path] holds all of them.",))
+        return tuple(facts)
+
+    def code(self, **state: Any) -> str:
+        """Return a program that makes ``weights`` of a complete state."""
+        if self._own:
+            return f"# captured is your own\nweights = captured[{state['module']!r}][{state['call']}]  # (N, H, L, S)"
+        return f"{SETTING}\n{HOOKS.format(path=state['module'].replace('.0.', '[0].').replace('.1.', '[1].'))}"
+
+
+def _example() -> Captured:
+    made: dict[str, Any] = {}
+    with torch.random.fork_rng():
+        exec(SETTING.replace("torch.manual_seed", "torch.default_generator.manual_seed"), made)
+    model: nn.Module = made["model"]
+    with torch.no_grad(), capture(model) as captured:
+        model(made["x"])
+    return captured
+
+
+def _range(label: str, size: int, what: str) -> Range:
+    return Range(label, tuple(range(size)), 0, what)
+
+
+def _array(weights: Tensor) -> np.ndarray:
+    return weights.detach().cpu().numpy()
