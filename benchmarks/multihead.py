@@ -55,14 +55,15 @@ def row(N: int, L: int, E: int, H: int, training: bool, need_weights: bool, mask
 
 
 def peak(L: int) -> float:
-    """Return the memory in MiB that a call without weights needs beyond what the process held before."""
+    """Return how many MiB a call without weights holds at most beyond what was held before (Linux)."""
     code = (
-        "import resource, torch, mha_widgets\n"
+        "import torch, mha_widgets\n"
+        "def held(name): return next(int(line.split()[1]) / 1024 for line in open('/proc/self/status') if line.startswith(name))\n"
         "module = mha_widgets.MultiheadAttention(256, 8, batch_first=True).eval()\n"
-        "held = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
         "with torch.no_grad():\n"
-        f"    x = torch.randn(1, {L}, 256); few = x[:, :64]; module(few, few, few, need_weights=False); before = held()\n"
-        "    module(x, x, x, need_weights=False); print(held() - before)\n"
+        f"    x = torch.randn(1, {L}, 256); few = x[:, :64]; module(few, few, few, need_weights=False)\n"
+        "    open('/proc/self/clear_refs', 'w').write('5'); before = held('VmRSS')  # the peak starts anew\n"
+        "    module(x, x, x, need_weights=False); print(held('VmHWM') - before)\n"
     )
     return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
 

@@ -149,16 +149,18 @@ def check_masks(
             warnings.warn(
                 f"key_padding_mask is {key_padding_mask.dtype} and attn_mask is {attn_mask.dtype}: "
                 "torch deprecates masks of different types; make both boolean, or both float.",
-                stacklevel=5,
+                stacklevel=6,  # where the module is called
             )
 
 
-def check_merged(mask: Tensor, query: Tensor, attn_mask: Tensor | None) -> None:
+def check_merged(mask: Tensor, query: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None) -> None:
     """Check that a mask can be added to the scores: it is of their type, or autocast narrows both."""
     if mask.dtype == query.dtype or torch.is_autocast_enabled(query.device.type) and mask.dtype != torch.float64:
         return
-    name = "attn_mask" if attn_mask is not None and attn_mask.dtype == mask.dtype else "key_padding_mask"
-    raise RuntimeError(f"{name} is {mask.dtype} and the query {query.dtype}; use {name}.to(query.dtype), or booleans.")
+    given = {name: x for name, x in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)) if x is not None}
+    wrong = [name for name, x in given.items() if x.dtype not in (torch.bool, query.dtype)]
+    fix = " and ".join(f"{name}.to(query.dtype)" for name in wrong)
+    raise RuntimeError(f"{wrong[0]} is {given[wrong[0]].dtype} and the query {query.dtype}; use {fix}, or booleans.")
 
 
 def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:

@@ -76,7 +76,7 @@ def fast_path(
     if isinstance(module, nn.MultiheadAttention):
         return reasons
     words = f"the module is {type(module).__module__}.{type(module).__qualname__}: only nn.MultiheadAttention has a fast path"
-    return (Reason(words, "isinstance(self, nn.MultiheadAttention)"), *reasons)
+    return (Reason(words, "not isinstance(self, nn.MultiheadAttention)"), *reasons)
 
 
 def conditions(
@@ -96,7 +96,7 @@ def _asked(
     ]
     yield (
         bool(float_masks),
-        f"{' and '.join(float_masks)} is float; what only blocks can be a boolean mask",
+        f"{' and '.join(float_masks)} {'are' if len(float_masks) > 1 else 'is'} float; what only blocks can be a boolean mask",
         "attn_mask is not None and torch.is_floating_point(attn_mask) or "
         "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
     )

@@ -234,7 +234,7 @@ def multi_head_attention_forward(
         k, v = check_static(k, v, static_k, static_v, bias_k, bias_v)
     mask = merge_masks(attn_mask, key_padding_mask, num_heads, query.dtype)
     if mask is not None and need_weights:
-        check_merged(mask, query, attn_mask)
+        check_merged(mask, query, attn_mask, key_padding_mask)
     if bias_k is not None or add_zero_attn:
         k, v = append_positions(k, bias_k, add_zero_attn), append_positions(v, bias_v, add_zero_attn)
         if mask is not None:

@@ -272,7 +272,7 @@ def effective_mask(call: Call, path: Path, q: Tensor, k: Tensor) -> Tensor | Non
     check_masks(call.attn_mask, call.key_padding_mask, call.query, (N, H, L, S), warn=False)  # pitfalls tells it
     mask = merge_masks(call.attn_mask, call.key_padding_mask, H, call.query.dtype)
     if mask is not None and call.need_weights:
-        check_merged(mask, call.query, call.attn_mask)
+        check_merged(mask, call.query, call.attn_mask, call.key_padding_mask)
     return F.pad(mask, (0, appended)) if mask is not None and appended else mask
 
 

@@ -138,7 +138,7 @@ ONE = {
     ),
     "both masks": (
         {"masks": {"key_padding_mask": torch.zeros(N, L), "attn_mask": torch.zeros(L, L)}},
-        "attn_mask and key_padding_mask is float",
+        "attn_mask and key_padding_mask are float",
         "attn_mask is not None and torch.is_floating_point(attn_mask) or "
         "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
     ),

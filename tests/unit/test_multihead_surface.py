@@ -262,6 +262,15 @@ def test_a_wrong_is_causal_counts_without_weights_and_padding_only(
     assert_same(results, ours(*inputs(), attn_mask=causal if counts else attn_mask, need_weights=need_weights, **masks))
 
 
+@pytest.mark.parametrize("shape", [(S, L), (1, 1), (L, S + 1), (N, L, S), (1, L, S)], ids=str)
+def test_the_shape_of_a_mask_that_is_causal_replaces_does_not_matter(shape: tuple[int, ...]) -> None:
+    theirs, ours = pair()
+    hint = {"attn_mask": torch.ones(shape, dtype=torch.bool), "is_causal": True, "need_weights": False}
+    expected = theirs(*inputs(), **hint)
+    assert not expected[0].isnan().any()
+    assert_same(ours(*inputs(), **hint), expected)
+
+
 def test_masks_of_different_types_warn_once() -> None:
     masks = {"attn_mask": torch.zeros(L, S), "key_padding_mask": mask(N, S)}
     theirs, ours = pair(dtype=torch.float32)
