@@ -126,8 +126,8 @@ def _order_of_heads(call: Call) -> Iterable[str]:
         return
     by_head = mask.unflatten(0, (H, -1))  # as repeat(H, 1, 1) would lay them out
     by_sequence = mask.unflatten(0, (-1, H))
-    shared = (by_sequence == by_sequence[:1]).all()  # nobody can get another sequence's mask
-    if (by_head == by_head[:1]).all() and not shared:
+    of_heads = mask.is_floating_point() and (by_sequence == by_sequence[:1]).all()  # such as ALiBi's, one for each head
+    if (by_head == by_head[:1]).all() and not of_heads and not (by_sequence == by_sequence[:, :1]).all():
         yield (
             f"attn_mask repeats itself every {len(mask) // H} masks, as mask.repeat(num_heads, 1, 1) makes it, so sequences get each "
             "other's masks; the heads of a sequence lie side by side: use mask.repeat_interleave(num_heads, dim=0)."

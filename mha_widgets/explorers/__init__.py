@@ -10,7 +10,7 @@ def catalog() -> dict[str, type[Explorer]]:
     """Return every explorer's class by its name, in alphabetical order.
 
     >>> list(catalog())[:4]
-    ['Attention', 'BatchFirst', 'DotProduct', 'Dropout']
+    ['Attention', 'BatchFirst', 'CapturedMaps', 'DotProduct']
     """
     return dict(sorted(_CLASSES.items()))
 

@@ -54,7 +54,7 @@ class ExampleCall:
 
     large = False
     controls = CONTROLS | {
-        "sample": Range("sample", (0, 1), 1, "Which sentence of the batch is shown."),
+        "sample": Choice("sample", (0, 1), 1, "Which sentence of the batch is shown."),
         "row": Range("query row", (0, 1, 2, 3), 1, "The query to look at."),
     }
 

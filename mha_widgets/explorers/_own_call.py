@@ -6,9 +6,10 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from mha_widgets.attention import MultiheadAttention
+from mha_widgets.attention import MultiheadAttention, fast_path
 from mha_widgets.attention.call import Call
 from mha_widgets.explorer import Choice, Control, Range, Toggle
 from mha_widgets.explorers._inputs import labels
@@ -67,7 +68,10 @@ class OwnCall:
             "average_attn_weights", default=call.average_attn_weights, help="Return their mean over the heads."
         )
         controls["training"] = Toggle("training", default=call.module.training, help="module.train() instead of module.eval().")
-        controls["no_grad"] = Toggle("no_grad", default=True, help="Call it under torch.no_grad().")
+        with torch.no_grad():
+            could_be_fast = not fast_path(copy.deepcopy(call.module).eval(), call.query, call.key, call.value)
+        if could_be_fast:
+            controls["no_grad"] = Toggle("no_grad", default=True, help="Call it under torch.no_grad().")
         controls["sample"] = Range("sample", tuple(range(self.N)), 0, "Which sequence of the batch is called and shown.")
         heads = tuple(range(H))
         if H <= MOST_TOGETHER and not self.large:
@@ -142,7 +146,7 @@ class OwnCall:
         options += [f"{name}=False" for name in ("need_weights", "average_attn_weights") if not state[name]]
         options += ["is_causal=True"] if state.get("is_causal") else []
         made = f"output, weights = module({', '.join([f'q, {k}, {v}', *options])})"
-        lines += ["with torch.no_grad():", f"    {made}"] if state["no_grad"] else [made]
+        lines += ["with torch.no_grad():", f"    {made}"] if state.get("no_grad", True) else [made]
         return "\n".join(lines)
 
 

@@ -27,14 +27,15 @@ from torch import nn
 torch.manual_seed(0)
 layer = nn.TransformerEncoderLayer(d_model=8, nhead=4, dim_feedforward=16, batch_first=True)
 model = nn.TransformerEncoder(layer, num_layers=2).eval()
-x = 3 * torch.randn(1, 6, 8)  # (N, L, E)"""
+batches = 3 * torch.randn(2, 2, 6, 8)  # two of (N, L, E)"""
 HOOKS = """attention, kept = model.{path}, []
 asked = dict(need_weights=True, average_attn_weights=False)  # which the layer itself does not ask for
 attention.register_forward_pre_hook(lambda module, args, options: (args, options | asked), with_kwargs=True)
 attention.register_forward_hook(lambda module, args, output: kept.append(output[1]))
 with torch.no_grad():
-    model(x)
-weights = kept[0]  # (N, H, L, S)"""
+    for x in batches:
+        model(x)
+weights = kept[{call}]  # (N, H, L, S)"""
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class CapturedMaps(Explorer):
         """Return a program that makes ``weights`` of a complete state."""
         if self._own:
             return f"# captured is your own\nweights = captured[{state['module']!r}][{state['call']}]  # (N, H, L, S)"
-        return f"{SETTING}\n{HOOKS.format(path=state['module'].replace('.0.', '[0].').replace('.1.', '[1].'))}"
+        return f"{SETTING}\n{HOOKS.format(path=state['module'].replace('.0.', '[0].').replace('.1.', '[1].'), call=state['call'])}"
 
 
 def _example() -> Captured:
@@ -177,7 +178,8 @@ def _example() -> Captured:
         exec(SETTING.replace("torch.manual_seed", "torch.default_generator.manual_seed"), made)
     model: nn.Module = made["model"]
     with torch.no_grad(), capture(model) as captured:
-        model(made["x"])
+        for x in made["batches"]:
+            model(x)
     return captured
 
 

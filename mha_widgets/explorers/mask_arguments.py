@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -148,7 +149,9 @@ class MaskArguments(Explorer):
         call = Call(module, x, x, x, key_padding_mask, state["need_weights"], attn_mask, False, state["is_causal"])
         with torch.set_grad_enabled(state["training"]):
             output, message = _masked_call.made(call)
-            traced = trace(*call) if output is not None else trace(*call._replace(is_causal=False))
+            with warnings.catch_warnings():  # what torch says is in the message
+                warnings.simplefilter("ignore")
+                traced = trace(*call) if output is not None else trace(*call._replace(is_causal=False))
         reasons, scores = traced.why_not_fast_path, traced["scores"].detach()
         nothing = torch.full_like(scores, torch.nan)
         masked = attn_mask is not None or key_padding_mask is not None

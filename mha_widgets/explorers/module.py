@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings as python_warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,7 +127,7 @@ class Module(Explorer):
             ValueError: torch refuses the call; the message is what it says.
         """
         try:
-            with torch.random.fork_rng(), torch.set_grad_enabled(not state["no_grad"]):
+            with torch.random.fork_rng(), torch.set_grad_enabled(not state.get("no_grad", True)):
                 return _record(self._source, state)
         except (AssertionError, RuntimeError) as error:
             raise ValueError(f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('.')}.") from error
@@ -141,14 +142,14 @@ class Module(Explorer):
         subtitle = f"(L, E) = {record.shown.shape}"
         labels: dict[str, Any] = {"rows": rows, "columns": columns, "column_axis": FEATURE}
         drawn.append(Map("output", subtitle, output, role="output", limit=limit, nan=_nan(output), **labels))
-        return panels.draw(drawn, per_row=3 if len(drawn) > 4 else None)
+        return panels.draw(drawn, per_row=min(3, len(drawn) - 1))
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return shapes, what comes back, the path, the sharpest look, and what people trip over."""
         back = "None for the weights" if record.weights is None else f"weights {record.weights.shape}"
         facts: list[Fact] = [(record.shapes,), (f"The call returns output {record.output.shape} and {back}.",)]
         reason = f": {record.reason}" if record.reason else ""
-        facts.append((f"It goes by way of {record.path}{', not the native fast path' if reason else ''}{reason}.",))
+        facts.append((f"Its way: {record.path}{'; not the native fast path' if reason else ''}{reason}.",))
         facts.append(_sharpest(record))
         if record.warning:
             facts.append((Word(record.warning, "warn"),))
@@ -175,7 +176,9 @@ def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any]) -> Record:
         warnings = pitfalls(call, path, mask)
         blocked = {head: None if mask is None else mask[0, 0] == -math.inf}
     else:
-        traced = trace(*call)
+        with python_warnings.catch_warnings():  # the trace says in words what they say
+            python_warnings.simplefilter("ignore")
+            traced = trace(*call)
         every = traced["weights_after_dropout"]  # (N, H, L, S)
         output, weights = traced.output, None
         if call.need_weights:
@@ -237,6 +240,9 @@ def _weights(record: Record, title: str, weights: np.ndarray, head: int | None) 
     values, rows, columns, block = reduced(weights, record.rows, record.columns)
     blocked = None if head is None else record.blocked[head]
     crossed = None if blocked is None or block != (1, 1) else blocked
+    nan = _nan(values)
+    if crossed is not None:
+        values = np.where(crossed, np.nan, values)  # a cross stands there
     return Map(
         title,
         f"(L, S) = {weights.shape}",
@@ -246,7 +252,7 @@ def _weights(record: Record, title: str, weights: np.ndarray, head: int | None) 
         role="ink" if head is None else f"head-{head % 8}",
         colours="weight",
         blocked=crossed,
-        nan=_nan(values),
+        nan=nan,
         selected_row=record.row // block[0],
     )
 

@@ -17,7 +17,8 @@ from mha_widgets.explorer import Explorer
 def captured() -> Captured:
     layer = nn.TransformerDecoderLayer(15, 3, 7, batch_first=True, dtype=torch.float64).eval()
     with capture(layer) as weights:
-        layer(torch.randn(3, 5, 15).double(), torch.randn(3, 7, 15).double())
+        for length in (5, 4):
+            layer(torch.randn(3, length, 15).double(), torch.randn(3, 7, 15).double())
     return weights
 
 

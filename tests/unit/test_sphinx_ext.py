@@ -97,4 +97,5 @@ def test_an_unknown_explorer_is_named_with_those_there_are(tmp_path: Path) -> No
     project = Project(tmp_path)
     (project.source / "index.md").write_text("# Start\n\n```{mha-explorer} Mask\n```\n")
     (project.source / "chapter.ipynb").unlink()
-    assert "There is no explorer 'Mask'; there are Attention, Masks." in project.build().stderr
+    there_are = ", ".join(mha_widgets.explorers.catalog())
+    assert f"There is no explorer 'Mask'; there are {there_are}." in project.build().stderr
