@@ -331,7 +331,7 @@ def snapshot(module: nn.Module) -> tuple[StateDict, list[int], list[bool]]:
 
 
 @contextmanager
-def refused(module: nn.Module, words: str, error: type[BaseException] = ValueError) -> Iterator[None]:
+def assert_refused(module: nn.Module, words: str, error: type[BaseException] = ValueError) -> Iterator[None]:
     """Whatever happens inside raises, and leaves the module with its weights, parameters and modes."""
     before = snapshot(module)
     with raises(words, error):
@@ -384,7 +384,7 @@ def test_the_reference_is_in_the_layout_of_the_module(batch_first: bool) -> None
     if not batch_first:
         reference, other = other, reference
     module = torch_module(batch_first=batch_first)
-    with refused(module, "differs from the reference ... (batch_first)"):
+    with assert_refused(module, "differs from the reference ... (batch_first)"):
         load.into(module, ours, other)
     assert_equal(load.into(module, ours, reference).state_dict(), ours)
 
@@ -429,14 +429,14 @@ def test_a_wrong_layout_of_the_right_shape(
     theirs, (x, *_) = timm_weights(), inputs()
     module = make().train(training)
     module.get_submodule("out_proj").eval()
-    with refused(module, "differs from the reference by up to ...interleaved ... transposed ... num_heads"):
+    with assert_refused(module, "differs from the reference by up to ...interleaved ... transposed ... num_heads"):
         load.into(module, load.from_qkv(wrong(theirs)), reference=(x, timm_output(theirs, x)))
 
 
 def test_another_number_of_heads() -> None:
     theirs, (x, *_) = timm_weights(), inputs()
     module = torch_module(num_heads=5)
-    with refused(module, "differs from the reference ... another num_heads"):
+    with assert_refused(module, "differs from the reference ... another num_heads"):
         load.into(module, load.from_qkv(theirs), (x, timm_output(theirs, x)))
     load.into(module, load.from_qkv(theirs))  # nothing but an output tells
 
@@ -490,7 +490,7 @@ def test_a_reference_of_arrays() -> None:
 )
 def test_a_reference_that_does_not_fit(reference: list[Tensor], words: str, error: type[Exception]) -> None:
     module = torch_module().train()
-    with refused(module, words, error):
+    with assert_refused(module, words, error):
         load.into(module, load.from_qkv(timm_weights()), reference)
 
 
@@ -506,7 +506,7 @@ def test_an_interruption_loses_nothing(monkeypatch: pytest.MonkeyPatch, stop: ty
         raise stop("stop")
 
     monkeypatch.setattr(module, where, interrupt)
-    with refused(module, "stop", stop):
+    with assert_refused(module, "stop", stop):
         load.into(module, load.from_qkv(timm_weights()), (x, x))
 
 
@@ -522,7 +522,7 @@ def test_an_interruption_loses_nothing(monkeypatch: pytest.MonkeyPatch, stop: ty
 )
 def test_names_and_shapes_that_do_not_fit(change: dict[str, tuple[int, ...]], words: str) -> None:
     module = torch_module()
-    with refused(module, words):
+    with assert_refused(module, words):
         load.into(module, load.from_qkv(timm_weights()) | {name: torch.zeros(shape) for name, shape in change.items()})
 
 
@@ -536,15 +536,15 @@ def test_names_and_shapes_that_do_not_fit(change: dict[str, tuple[int, ...]], wo
 )
 def test_names_that_the_module_misses(state_dict: StateDict, options: dict[str, Any], words: str) -> None:
     module = torch_module(**options)
-    with refused(module, words):
+    with assert_refused(module, words):
         load.into(module, state_dict)
 
 
 def test_a_module_of_another_kind() -> None:
     module = nn.Linear(E, E)
-    with refused(module, "Found no weight, bias among 4 names"):
+    with assert_refused(module, "Found no weight, bias among 4 names"):
         load.into(module, load.from_qkv(timm_weights()))
-    with refused(module, "of type Linear; ... use .state_dict()", TypeError):
+    with assert_refused(module, "of type Linear; ... use .state_dict()", TypeError):
         load.into(module, module)
 
 
