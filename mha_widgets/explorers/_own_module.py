@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from mha_widgets.attention import MultiheadAttention
-from mha_widgets.explorers._inputs import assignment, matrix
+from mha_widgets.explorers._inputs import matrix
 
 MOST_NUMBERS = 2000  # up to here a module is spelled out in a program
 
@@ -27,6 +28,7 @@ def copied(module: nn.Module) -> nn.MultiheadAttention:
             raise ValueError(f"The module's {name} holds NaN or inf; pass a module of finite numbers.")
     made = empty(module.embed_dim, module.num_heads, module.kdim, module.vdim, module.in_proj_bias is not None, dtype_of(module))
     made.load_state_dict(module.state_dict())
+    made.batch_first = module.batch_first
     return made.requires_grad_(False)
 
 
@@ -71,13 +73,12 @@ def as_code(module: nn.MultiheadAttention, num_heads: int) -> list[str]:
     options = "" if module.in_proj_bias is not None else ", bias=False"
     if not module._qkv_same_embed_dim:
         options += f", kdim={module.kdim}, vdim={module.vdim}"
-    if module.out_proj.weight.dtype != torch.float32:
-        options += f", dtype={module.out_proj.weight.dtype}"
-    lines = [f"module = nn.MultiheadAttention({module.embed_dim}, {num_heads}{options})"]
-    for name, parameter in module.named_parameters():
-        if not name.endswith("bias") or parameter.any():  # biases start at 0
-            lines.append(assignment(f"module.{name}.data", parameter))
-    return lines
+    dtype = "" if module.out_proj.weight.dtype == torch.float32 else f", dtype={module.out_proj.weight.dtype}"
+    tensors = (f'"{name}": torch.tensor({tensor.tolist()}{dtype})' for name, tensor in module.state_dict().items())
+    return [
+        f"module = nn.MultiheadAttention({module.embed_dim}, {num_heads}{options}{dtype})",
+        f"module.load_state_dict({{{', '.join(tensors)}}})",
+    ]
 
 
 def biases(module: nn.MultiheadAttention) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -110,3 +111,33 @@ def inputs_for(
     if len(made[1]) != len(made[2]):
         raise ValueError(f"key has {len(made[1])} positions and value {len(made[2])}; every key needs one value.")
     return made
+
+
+def all_by_hand(module: nn.MultiheadAttention, names: Sequence[str], length: int) -> list[str]:
+    """Write a program that makes a module's output from slices of its weights.
+
+    Args:
+        module: the module.
+        names: what its inputs are called.
+        length: L, how many queries there are.
+
+    >>> print(*all_by_hand(nn.MultiheadAttention(8, 2, bias=False), ["x", "y", "y"], 5)[:3], sep="\\n")
+    w_q, w_k, w_v = module.in_proj_weight.chunk(3)
+    q, k, v = x @ w_q.T, y @ w_k.T, y @ w_v.T
+    q, k, v = (part.view(-1, 2, 4).transpose(0, 1) for part in (q, k, v))  # (H, L, D)
+    """
+    E, H, letters = module.embed_dim, module.num_heads, "qkv"
+    parts = "module.in_proj_weight.chunk(3)"
+    if module.in_proj_weight is None:
+        parts = ", ".join(f"module.{letter}_proj_weight" for letter in letters)
+    biased = module.in_proj_bias is not None
+    products = (f"{name} @ w_{letter}.T{f' + b_{letter}' if biased else ''}" for name, letter in zip(names, letters, strict=True))
+    return [
+        f"w_q, w_k, w_v = {parts}",
+        *(["b_q, b_k, b_v = module.in_proj_bias.chunk(3)"] if biased else []),
+        f"q, k, v = {', '.join(products)}",
+        f"q, k, v = (part.view(-1, {H}, {E // H}).transpose(0, 1) for part in (q, k, v))  # (H, L, D)",
+        "heads = nn.functional.scaled_dot_product_attention(q, k, v)",
+        f"by_hand = module.out_proj(heads.transpose(0, 1).reshape({length}, {E}))",
+        f"print((by_hand - module({', '.join(names)})[0]).abs().max())  # 0, but for rounding",
+    ]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mha_widgets.explorers._slices import Slices
-from mha_widgets.figures.maps import Map
+from mha_widgets.figures.slices import Slices
+from mha_widgets.figures.maps import Frame, Map
 
 THIRDS = ("query", "key", "value")
 FEATURE = ("feature", "soft")
@@ -76,14 +76,18 @@ def packed_map(record: Record) -> Map:
     """Return in_proj_weight as a map, its thirds and the slice framed."""
     E, limit = record.x.shape[1], _limit(*record.separate)
     rows = tuple(f"{third[0]} {row + index * E}" for index, third in enumerate(THIRDS) for row in range(E))
-    frames = [(index * E, (index + 1) * E, third, 2.5) for index, third in enumerate(THIRDS)]
+    frames = [_framed(index * E, (index + 1) * E, E, third) for index, third in enumerate(THIRDS)]
     subtitle = f"{_size(record.packed, '3E, E')}, colours −{limit:.2f} to {limit:.2f}"
     return Slices(
         *("in_proj_weight", subtitle, _short(record.packed), rows, _numbered(E), "ink", ("row", "soft"), FEATURE),
         limit=limit,
-        frames=[*frames, (*record.rows, "ink", 3.5)],
+        frames=[*frames, _framed(*record.rows, E, "ink", 3.5)],
         every=_labelled(record, len(rows)),
     )
+
+
+def _framed(start: int, stop: int, columns: int, role: str, width: float = 2.5) -> Frame:
+    return Frame(role, 0.06, start + 0.1, columns - 0.06, stop - 0.1, width)  # a little apart from its neighbours
 
 
 def _labelled(record: Record, rows: int) -> int:
@@ -98,12 +102,12 @@ def separate_maps(record: Record) -> list[Map]:
 
 def _separate(record: Record, index: int) -> Map:
     third, weight = THIRDS[index], record.separate[index]
-    chosen = [(*record.rows, "ink", 3.5)] if third == record.third else []
+    chosen = [_framed(*record.rows, weight.shape[1], "ink", 3.5)] if third == record.third else []
     size, columns = _size(weight, f"E, {('E', 'kdim', 'vdim')[index]}"), _numbered(weight.shape[1])
     return Slices(
         *(f"{third[0]}_proj_weight", size, _short(weight), _numbered(len(weight)), columns, third, ("row", "soft"), FEATURE),
         limit=_limit(*record.separate),
-        frames=[(0, len(weight), third, 2.5), *chosen],
+        frames=[_framed(0, *weight.shape, third), *chosen],
         every=_labelled(record, len(weight)),
     )
 

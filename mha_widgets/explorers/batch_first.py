@@ -13,18 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
-from mha_widgets.explorers import _modules
-from mha_widgets.explorers._framed import Framed
+from mha_widgets.explorers import _own_batch
 from mha_widgets.explorers._words import number
 from mha_widgets.figures import panels
-from mha_widgets.figures.maps import Map
+from mha_widgets.figures.maps import Frame, Map
 from mha_widgets.figures.panels import labelled, literal, titled
 from mha_widgets.figures.plots import Plot
 from mha_widgets.figures.theme import colour
 
 SENTENCES = (("the", "cat", "sat", "down"), ("birds", "sing", "at", "dawn"), ("we", "drink", "red", "tea"))
 LAYOUTS = ("(N, L, E)", "(L, N, E)")
-EXAMPLE = _modules.Example(seed=33, sizes=(3, 4, 6))
+EXAMPLE = _own_batch.Example(seed=33, sizes=(3, 4, 6))
 MOST_WORDS = 48  # of a batch: the map has a row for each
 LONGEST_WORD = 6  # letters in a cell
 
@@ -97,7 +96,7 @@ class BatchFirst(Explorer):
         *,
         tokens: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        own = _modules.both("BatchFirst", module, x)
+        own = _own_batch.both("BatchFirst", module, x)
         self.own = own is not None
         self.module, self.x = own or EXAMPLE.made()
         if tokens is None and not self.own:
@@ -105,7 +104,7 @@ class BatchFirst(Explorer):
         N, L, _ = self.x.shape
         if N * L > MOST_WORDS:
             raise ValueError(f"x holds {N} × {L} = {N * L} words, too many for one map; pass at most {MOST_WORDS}: x[:n, :l].")
-        self.tokens = _modules.sentences(tokens, N, L)
+        self.tokens = _own_batch.sentences(tokens, N, L)
         self.controls = {
             "batch_first": Toggle("batch_first", default=self.module.batch_first, help="How the module reads its input."),
             "data": Choice("Your data", LAYOUTS, LAYOUTS[0], "How your batch lies: N sentences, L words, E features."),
@@ -160,7 +159,7 @@ class BatchFirst(Explorer):
         N, L, _ = self.x.shape
         batch_first, first = state["batch_first"], state["data"] == LAYOUTS[0]
         lines = ["import torch", "from torch import nn"]
-        lines += _modules.rebuilt(self.module, self.x, batch_first) if self.own else EXAMPLE.program(batch_first)
+        lines += _own_batch.rebuilt(self.module, self.x, batch_first) if self.own else EXAMPLE.program(batch_first)
         lines[-1] += f"  # (N, L, E): {N} sentences of {L} words"
         if not first:
             lines.append("x = x.transpose(0, 1)  # (L, N, E)")
@@ -186,9 +185,9 @@ def _axes(r: Record) -> tuple[list[list[str]], list[list[int]]]:
 def _data(r: Record) -> Map:
     words, numbers = _axes(r)
     high, wide = len(words), len(words[0])
-    rows = [("query", 0, row, wide, row + 1) for row in range(high)]
-    columns = [("query", column, 0, column + 1, high) for column in range(wide)]
-    return Framed(
+    rows = [Frame("query", 0, row, wide, row + 1) for row in range(high)]
+    columns = [Frame("query", column, 0, column + 1, high) for column in range(wide)]
+    return Map(
         "x, as the module reads it",
         "a frame is one sequence",
         np.array(numbers) == (-1 if r.edit is None else r.edit),
@@ -208,14 +207,14 @@ def _data(r: Record) -> Map:
 
 def _weights(r: Record) -> Map:
     words, (N, L) = r.words, r.change.shape
-    return Framed(
+    return Map(
         "Who looks at whom",
         "a frame is one sentence; blank: never met",
         r.who,
         words,
         words,
         colours="weight",
-        frames=[("soft", n * L, n * L, n * L + L, n * L + L) for n in range(N)],
+        frames=[Frame("soft", n * L, n * L, n * L + L, n * L + L) for n in range(N)],
         hover="%{y} → %{x}: %{z:.3f}",
     )
 

@@ -16,7 +16,7 @@ from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.fast_path import Reason
 from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
 from mha_widgets.explorers._counting import cost, fast_path_enabled
-from mha_widgets.explorers._table import BAD, GOOD, PLAIN, Table
+from mha_widgets.figures.table import BAD, GOOD, PLAIN, Table
 from mha_widgets.figures import panels
 
 MOST_REASONS = 3  # that are told one by one

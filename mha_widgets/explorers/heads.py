@@ -16,7 +16,7 @@ from mha_widgets.attention import MultiheadAttention
 from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
 from mha_widgets.explorers import _head_example, _sentence
 from mha_widgets.explorers._habits import habits
-from mha_widgets.explorers._head_maps import PALETTE, HeadMap, JoinedHeads
+from mha_widgets.figures.head_maps import PALETTE, HeadMap, JoinedHeads
 from mha_widgets.explorers._inputs import assignment, labels, matrix
 from mha_widgets.explorers._own_module import as_code, biases, copied, cut, dtype_of
 from mha_widgets.explorers._words import number, quoted

@@ -16,14 +16,13 @@ from torch import Tensor, nn
 from mha_widgets.attention import padding_mask, trace
 from mha_widgets.attention.call import Call, Path
 from mha_widgets.explorer import Explorer, Fact, Word
-from mha_widgets.explorers import _masked_call, _modules
-from mha_widgets.explorers._framed import Framed
+from mha_widgets.explorers import _masked_call, _own_batch
 from mha_widgets.figures import panels
-from mha_widgets.figures.maps import Map
+from mha_widgets.figures.maps import Frame, Map
 
 SENTENCES = (("the", "cat", "sat", "down"), ("birds", "sing", "<pad>", "<pad>"))
 LENGTHS = (4, 2)
-EXAMPLE = _modules.Example(seed=8, sizes=(2, 4, 8))
+EXAMPLE = _own_batch.Example(seed=8, sizes=(2, 4, 8))
 MOST_CELLS = 32  # rows and columns of the map of all masks
 
 
@@ -111,7 +110,7 @@ class MaskArguments(Explorer):
         lengths: Sequence[int] | None = None,
         tokens: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        own = _modules.both("MaskArguments", module, x)
+        own = _own_batch.both("MaskArguments", module, x)
         self.own = own is not None
         self.module, self.x = own or EXAMPLE.made()
         self.module.batch_first, self.module.dropout = True, 0.0
@@ -128,7 +127,7 @@ class MaskArguments(Explorer):
         self.padding = ~padding_mask([L] * N if lengths is None else lengths, L)
         if len(self.padding) != N:
             raise ValueError(f"lengths has {len(self.padding)} entries for {N} sentences; pass one for each.")
-        self.tokens = _modules.sentences(tokens, N, L)
+        self.tokens = _own_batch.sentences(tokens, N, L)
         self.controls = _masked_call.controls(N, H)
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
@@ -188,7 +187,7 @@ class MaskArguments(Explorer):
 
     def code(self, **state: Any) -> str:
         """Return a program that makes the masks, ``output``, ``weights`` and ``message`` of a complete state."""
-        setting = _modules.rebuilt(self.module, self.x, True) if self.own else EXAMPLE.program(True)
+        setting = _own_batch.rebuilt(self.module, self.x, True) if self.own else EXAMPLE.program(True)
         setting[-1] += f"  # (N, L, E) = {tuple(self.x.shape)}"
         raises = state["is_causal"] and state["attn_mask"] == "none" and self.compute(**state).path is None
         return _masked_call.program(setting, self.padding, self.module.num_heads, state, raises)
@@ -201,7 +200,7 @@ def _all_masks(r: Record) -> Map:
         return cells.transpose(0, 2, 1, 3).reshape(N * L, H * S)
 
     marks = np.where(r.blocked, "✕", "").astype(object) + np.where(r.amiss, "!", "").astype(object)
-    return Framed(
+    return Map(
         "All masks",
         "✕ = blocked, ! = not as it is meant",
         laid_out(~r.blocked),
@@ -213,7 +212,7 @@ def _all_masks(r: Record) -> Map:
         number="%{text}",
         text=laid_out(marks),
         blocked=laid_out(r.blocked),
-        frames=[("query", r.head * S, r.sample * L, r.head * S + S, r.sample * L + L)],
+        frames=[Frame("query", r.head * S, r.sample * L, r.head * S + S, r.sample * L + L)],
         hover="%{y} → %{x} %{text}",
     )
 

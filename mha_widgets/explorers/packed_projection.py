@@ -15,9 +15,8 @@ from mha_widgets.attention import MultiheadAttention
 from mha_widgets.explorer import Choice, Control, Explorer, Fact, Range, Toggle, Word
 from mha_widgets.explorers import _sentence
 from mha_widgets.explorers._inputs import assignment, labels
-from mha_widgets.explorers._own_module import as_code, biases, copied, cut, inputs_for, thirds
+from mha_widgets.explorers._own_module import all_by_hand, as_code, biases, copied, cut, inputs_for, thirds
 from mha_widgets.explorers._packed_figure import THIRDS, Record, packed_map, product_maps, separate_maps
-from mha_widgets.explorers._slices import all_by_hand
 from mha_widgets.explorers._words import number, quoted, vector
 from mha_widgets.figures import panels
 

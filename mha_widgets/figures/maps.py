@@ -15,6 +15,30 @@ SMALLEST_NUMBERED, SMALLEST_PARTED = 24, 6  # px: cells from these sizes on show
 
 
 @dataclass(frozen=True)
+class Frame:
+    """A frame around a block of a map's cells.
+
+    Attributes:
+        role: its colour role.
+        left, top, right, bottom: where it stands, counted in cells from the map's top left corner.
+        width: of its line, in px.
+    """
+
+    role: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+    width: float = 2.5
+
+    def shape(self, index: str) -> dict[str, Any]:
+        """Return it as a shape of plotly's layout, on the axes of this index."""
+        place = {"x0": self.left - 0.5, "y0": self.top - 0.5, "x1": self.right - 0.5, "y1": self.bottom - 0.5}
+        line = {"color": colour(self.role), "width": self.width}
+        return {"type": "rect", "xref": f"x{index}", "yref": f"y{index}", "line": line} | place
+
+
+@dataclass(frozen=True)
 class Map(Panel):
     """One matrix, to be drawn as a map.
 
@@ -33,6 +57,8 @@ class Map(Panel):
         blocked: (rows, columns), the cells to cross out, unless ``number`` writes ``text`` there.
         nan: (rows, columns), the cells to mark as NaN.
         selected_row, selected_column: what to frame.
+        frames: more frames, drawn below those.
+        told: (rows, columns), what the table beside it says, if not what the cells do.
     """
 
     title: str
@@ -53,6 +79,8 @@ class Map(Panel):
     nan: np.ndarray | None = None
     selected_row: int | None = None
     selected_column: int | None = None
+    frames: Sequence[Frame] = ()
+    told: Sequence[Sequence[str]] | None = None
 
     @property
     def size(self) -> tuple[float, float]:
@@ -76,25 +104,23 @@ class Map(Panel):
         return x, y | {"tickangle": 0}
 
     def shapes(self, index: str) -> list[dict[str, Any]]:
-        """Return the frames around the selected row and column."""
-        frame = {"type": "rect", "xref": f"x{index}", "yref": f"y{index}"}
-        frames = []
+        """Return the frames."""
+        high, wide, frames = len(self.rows), len(self.columns), list(self.frames)
         if (row := self.selected_row) is not None:
-            place = {"x0": -0.5, "x1": len(self.columns) - 0.5, "y0": row - 0.5, "y1": row + 0.5}
-            frames.append(frame | place | {"line": {"color": colour(self.row_axis[1]), "width": 2.5}})
+            frames.append(Frame(self.row_axis[1], 0, row, wide, row + 1))
         if (column := self.selected_column) is not None:
-            place = {"x0": column - 0.5, "x1": column + 0.5, "y0": -0.5, "y1": len(self.rows) - 0.5}
-            frames.append(frame | place | {"line": {"color": colour(self.column_axis[1]), "width": 2.5}})
-        return frames
+            frames.append(Frame(self.column_axis[1], column, 0, column + 1, high))
+        return [frame.shape(index) for frame in frames]
 
     def traces(self, axes: Axes, cell: float) -> list[dict[str, Any]]:
         """Return the heatmap, then markers for its blocked and its NaN cells if the map speaks of any."""
         values = np.asarray(self.values, dtype=float)
         low, high = {"weight": (0, 1), "mask": (0, 1), "signed": (-self.limit, self.limit)}[self.colours]
+        cells = [list(row) for row in self.told] if self.told is not None else "z" if "%{z" in self.number else "text"
         heatmap: dict[str, Any] = {
             "type": "heatmap",
             "name": self.title,
-            "meta": {"name": self.title, "rows": list(self.rows), "columns": list(self.columns), "cells": "z" if "%{z" in self.number else "text"},
+            "meta": {"name": self.title, "rows": list(self.rows), "columns": list(self.columns), "cells": cells},
             "z": np.where(np.isnan(values), None, values),  # a NaN could not be sent to a notebook
             "zmin": low,
             "zmax": high,

@@ -1,8 +1,7 @@
-"""What explorers ask of the reader's own module and batch, and how they write a module as code."""
+"""A module and a batch, the reader's own or an example: checked, copied, and written as code."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mha_widgets.explorers._inputs import assignment, labels
-
-MOST_NUMBERS = 2000  # of module and batch, up to which a program spells them out
+from mha_widgets.explorers._own_module import MOST_NUMBERS, as_code, copied
 
 
 @dataclass(frozen=True)
@@ -45,35 +43,26 @@ def both(name: str, module: nn.MultiheadAttention | None, x: Tensor | None) -> t
         return None
     if module is None or x is None:
         raise ValueError(f"{name} got {'x but no module' if module is None else 'a module but no x'}; pass both, or neither.")
-    module = self_attention(module)
-    return module, batch(x, module)
-
-
-def self_attention(module: nn.MultiheadAttention) -> nn.MultiheadAttention:
-    """Return a copy in evaluation mode that can stand in a program, or say what is wrong with a module."""
-    if not isinstance(module, nn.MultiheadAttention):
-        raise TypeError(f"module is a {type(module).__name__}; pass an nn.MultiheadAttention.")
-    if module.in_proj_weight is None:
+    made = copied(module)
+    if made.in_proj_weight is None:
         raise ValueError(
-            f"module has kdim={module.kdim} and vdim={module.vdim} beside embed_dim={module.embed_dim}; "
+            f"module has kdim={made.kdim} and vdim={made.vdim} beside embed_dim={made.embed_dim}; "
             "pass one without, since the same sentences are queries, keys and values here."
         )
-    if module.bias_k is not None or module.add_zero_attn:
-        raise ValueError("module appends keys that are no words; pass one without add_bias_kv and add_zero_attn.")
-    if module.in_proj_weight.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"module holds {module.in_proj_weight.dtype}; pass module.float() and x.float().")
-    return copy.deepcopy(module).cpu().eval()
+    return made, _batch(x, made)
 
 
-def batch(x: Tensor, module: nn.MultiheadAttention) -> Tensor:
+def _batch(x: Tensor, module: nn.MultiheadAttention) -> Tensor:
     """Return the reader's sentences (N, L, E), or say why this module can't take them."""
     E, dtype = module.embed_dim, module.in_proj_weight.dtype
     if not isinstance(x, Tensor):
         raise TypeError(f"x is a {type(x).__name__}; pass a tensor (N, L, E): torch.as_tensor makes one.")
     if x.dim() != 3 or 0 in x.shape or x.shape[-1] != E:
         raise ValueError(f"x has shape {tuple(x.shape)}; pass sentences (N, L, E) with E = {E}, the module's embed_dim.")
+    if x.dtype != torch.float64:
+        x = x.float()  # as the copy of the module is
     if x.dtype != dtype:
-        raise ValueError(f"x is {x.dtype} and the module {dtype}; pass x.to(module.in_proj_weight.dtype).")
+        raise ValueError(f"x is {x.dtype} and the module {dtype}; pass both in one type.")
     if not x.isfinite().all():
         raise ValueError(f"x holds NaN or inf at {int((~x.isfinite()).sum())} places; pass finite numbers.")
     return x.detach().cpu().clone()
@@ -94,13 +83,9 @@ def rebuilt(module: nn.MultiheadAttention, x: Tensor, batch_first: bool) -> list
     """Write a module and a batch as lines of Python, ending with the batch; large ones stay the reader's own.
 
     >>> rebuilt(nn.MultiheadAttention(2, 1, bias=False), torch.ones(1, 1, 2), True)[0]
-    'module = nn.MultiheadAttention(embed_dim=2, num_heads=1, bias=False, batch_first=True).eval()'
+    'module = nn.MultiheadAttention(2, 1, bias=False, batch_first=True).eval()'
     """
     if x.numel() + sum(parameter.numel() for parameter in module.parameters()) > MOST_NUMBERS:
         return ["module = module.eval()  # module and x are your own", f"module.batch_first = {batch_first}", "x = x.detach()"]
-    dtype = "" if module.in_proj_weight.dtype == torch.float32 else f", dtype={module.in_proj_weight.dtype}"
-    bias = "" if module.in_proj_bias is not None else ", bias=False"
-    options = f"embed_dim={module.embed_dim}, num_heads={module.num_heads}{bias}, batch_first={batch_first}{dtype}"
-    tensors = (f'"{name}": torch.tensor({tensor.tolist()}{dtype})' for name, tensor in module.state_dict().items())
-    state = f"module.load_state_dict({{{', '.join(tensors)}}})"
-    return [f"module = nn.MultiheadAttention({options}).eval()", state, assignment("x", x)]
+    made, loaded = as_code(module, module.num_heads)
+    return [f"{made.removesuffix(')')}, batch_first={batch_first}).eval()", loaded, assignment("x", x)]

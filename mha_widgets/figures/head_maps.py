@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mha_widgets.figures.maps import Map
+from mha_widgets.figures.maps import Frame, Map
 from mha_widgets.figures.panels import Axes
 from mha_widgets.figures.theme import colour
 
@@ -33,9 +33,8 @@ class HeadMap(Map):
 
     def shapes(self, index: str) -> list[dict[str, Any]]:
         """Return the border."""
-        low, high = -0.5 - BORDER / 2, len(self.rows) - 0.5 + BORDER / 2
-        frame = {"type": "rect", "xref": f"x{index}", "yref": f"y{index}", "line": {"color": colour(self.border), "width": 3}}
-        return [frame | {"x0": low, "x1": high, "y0": low, "y1": high}]
+        edge, end = BORDER / 2, len(self.rows) + BORDER / 2
+        return [Frame(self.border, -edge, -edge, end, end, width=3).shape(index)]
 
 
 class JoinedHeads(Map):
