@@ -1,13 +1,14 @@
 """The Sphinx extension: explorers without a kernel in a Jupyter Book or any other Sphinx project.
 
 Add ``mha_widgets.sphinx_ext`` to the project's extensions. Then an explorer at the end of a
-notebook's cell is alive on the built page, and the directive ``mha-explorer`` puts one on a page
-of prose.
+notebook's cell is alive on the built page. On a page of prose the directive ``mha-explorer`` puts
+one of them, and ``mha-gallery`` all.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 from importlib.metadata import version
 from importlib.resources import files
@@ -42,6 +43,22 @@ class MhaExplorer(SphinxDirective):
         return [nodes.raw("", catalog[name]().to_html(), format="html")]
 
 
+class MhaGallery(SphinxDirective):
+    """Shows every explorer of the catalogue in a section of its own: what it is for, and what it takes."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the sections."""
+        made: list[nodes.Node] = []
+        for name, explorer in explorers.catalog().items():
+            section = nodes.section("", nodes.title(name, name), ids=[nodes.make_id(name)], names=[name.lower()])
+            purpose, messages = self.parse_inline(" ".join(inspect.getdoc(explorer).split("\n\n")[0].split()))
+            call = f"explorers.{name}({', '.join(inspect.signature(explorer).parameters)})"
+            section += nodes.paragraph("", "", *purpose, nodes.Text(" Of your own: "), nodes.literal(call, call), nodes.Text("."))
+            section += [*messages, nodes.raw("", explorer().to_html(), format="html")]
+            made.append(section)
+        return made
+
+
 def fingerprint() -> str:
     """Return a digest of everything in the package, and of the versions of torch and plotly."""
     digest = hashlib.sha256(f"{version('torch')} {version('plotly')}".encode())
@@ -73,6 +90,7 @@ def _link_assets(app: Sphinx, name: str, template: str, context: dict[str, Any],
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the extension to a Sphinx project."""
     app.add_directive("mha-explorer", MhaExplorer)
+    app.add_directive("mha-gallery", MhaGallery)
     app.add_config_value("mha_widgets_fingerprint", fingerprint(), "env")  # a changed package rebuilds every page
     app.connect("config-inited", _configure)
     app.connect("builder-inited", _write_assets)
