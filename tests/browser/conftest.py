@@ -1,12 +1,16 @@
-"""A page that is watched while it is tested."""
+"""Pages that are watched while they are tested, and explorers written as pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Request
+
+from mha_widgets import explorers
 
 
 @pytest.fixture
@@ -43,3 +47,17 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     for context in contexts:
         context.close()
     assert not troubles
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Write an explorer of the catalogue as a page, once in a session; plotly.js lies beside it."""
+    folder = tmp_path_factory.mktemp("pages")
+
+    @cache
+    def write(name: str) -> Path:
+        path = folder / f"{name}.html"
+        explorers.catalog()[name]().write_html(path, include_plotlyjs="directory")
+        return path
+
+    return write

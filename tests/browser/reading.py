@@ -1,32 +1,42 @@
-"""Read what a page shows, and move its controls as a reader does."""
+"""Move an explorer's controls as a reader does, and compare what it shows with what Python says."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations, product
+from random import Random
 from typing import Any
 
 from playwright.sync_api import Locator
 
-from mha_widgets.explorer import Choice, Explorer, Range, Toggle
+from mha_widgets.explorer import Explorer, Range, Toggle
 from mha_widgets.page import _plain, plain
 
-READ = """host => ({ data: host.data.map(({ uid, ...trace }) => JSON.parse(JSON.stringify(trace, (key, value) =>
-  ArrayBuffer.isView(value) ? Array.from(value, x => Number.isNaN(x) ? null : x) : value))),
-  shapes: (host.layout.shapes ?? []).map(({ y0, y1 }) => [y0, y1]) })"""
-KEYS = ("type", "name", "x", "y", "z", "zmin", "zmax", "text", "texttemplate", "customdata", "xaxis", "yaxis")
+READ = """root => {
+  const all = (selector) => [...root.querySelectorAll(selector)];
+  const plot = root.querySelector(".js-plotly-plot"), error = root.querySelector(".mha-error");
+  const copied = (tree) => JSON.parse(JSON.stringify(tree, (key, value) =>
+    ArrayBuffer.isView(value) ? Array.from(value, (x) => Number.isNaN(x) ? null : x) : value));
+  return {
+    data: copied(plot.data), layout: copied(plot.layout),
+    facts: all(".mha-facts li").map((fact) => fact.textContent),
+    code: root.querySelector("code").textContent,
+    error: error && !error.hidden ? error.textContent : "",
+    controls: Object.fromEntries(all(".mha-controls .mha-control").map((control) => {
+      const inputs = [...control.querySelectorAll("[name]")];
+      return [inputs[0].name, [inputs.every((input) => input.disabled), control.title]];
+    })),
+  };
+}"""
 
 
-def picked(figure: dict[str, Any]) -> dict[str, Any]:
-    """Return what a figure shows: its traces' data, and which row is framed."""
-    data = [{key: trace[key] for key in KEYS if key in trace} for trace in figure["data"]]
-    return {"data": data, "shapes": figure["shapes"]}
-
-
-def expected(explorer: Explorer, **state: Any) -> dict[str, Any]:
-    """Return what Python says that the page must show."""
-    figure = plain(explorer.view(**state).figure)
-    frames = [[shape["y0"], shape["y1"]] for shape in figure["layout"].get("shapes", [])]
-    return picked({"data": figure["data"], "shapes": frames})
+def figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]:
+    """Return a figure without what a host decides: its size, plotly's own marks, and which theme it is drawn in."""
+    free = {"template", "width", "height"}
+    kept = {key: value for key, value in layout.items() if key not in free}
+    for axis in (key for key in kept if key[:5] in ("xaxis", "yaxis")):
+        kept[axis] = {key: value for key, value in kept[axis].items() if key not in ("domain", "type")}
+    return {"data": [{key: value for key, value in trace.items() if key != "uid"} for trace in data], "layout": kept}
 
 
 def said(explorer: Explorer, **state: Any) -> list[str]:
@@ -34,41 +44,131 @@ def said(explorer: Explorer, **state: Any) -> list[str]:
     return ["".join(w if isinstance(w, str) else w.text for w in fact) for fact in explorer.view(**state).facts]
 
 
+def expected(explorer: Explorer, **state: Any) -> dict[str, Any]:
+    """Return the figure that Python draws in a state, with numbers as short as a page has them."""
+    return figure(**plain(explorer.view(**state).figure))
+
+
 def drawn(root: Locator) -> dict[str, Any]:
-    """Return what the plot inside an explorer shows, its numbers as short as a page has them."""
-    return picked(_plain(root.locator(".js-plotly-plot").evaluate(READ)))
+    """Return the figure that an explorer shows."""
+    shown = _plain(root.evaluate(READ))
+    return figure(shown["data"], shown["layout"])
 
 
-def set_control(root: Locator, explorer: Explorer, name: str, value: Any) -> None:
-    """Move a native control as a reader does: by a click, a choice or the keyboard."""
-    control = explorer.controls[name]
-    index = control.values.index(value)
-    inputs = root.locator(f'[name="{name}"]')
-    if isinstance(control, Toggle):
-        inputs.set_checked(bool(value))
-    elif isinstance(control, Range):
-        inputs.focus()
-        inputs.press("Home")
-        for _ in range(index):
-            inputs.press("ArrowRight")
-    elif isinstance(control, Choice) and inputs.first.get_attribute("type") == "radio":
-        inputs.nth(index).check()
-    else:
-        inputs.select_option(index=index)
+def differences(shown: Any, wanted: Any, path: str = "") -> Iterator[str]:
+    """Yield where two trees differ, and how."""
+    if isinstance(shown, dict) and isinstance(wanted, dict):
+        for key in sorted({*shown, *wanted}):
+            yield from differences(shown.get(key, "nothing"), wanted.get(key, "nothing"), f"{path}/{key}")
+    elif isinstance(shown, list) and isinstance(wanted, list) and len(shown) == len(wanted):
+        for index, pair in enumerate(zip(shown, wanted, strict=True)):
+            yield from differences(*pair, f"{path}/{index}")
+    elif shown != wanted:
+        yield f"{path} shows {shown!r:.200}, not {wanted!r:.200}"
 
 
-def set_state(root: Locator, explorer: Explorer, state: dict[str, Any]) -> None:
-    """Move every control that can be moved; twice, since one can set another free."""
-    for name in (*state, *state):
-        if root.locator(f'[name="{name}"]').first.is_enabled():
-            set_control(root, explorer, name, state[name])
+class Reader:
+    """Someone who moves the controls of an explorer on a page, one by one.
 
+    Attributes:
+        state: where the controls are.
+        free: the controls that can be moved.
+    """
 
-def walk(explorer: Explorer) -> Iterator[dict[str, Any]]:
-    """Yield states that between them give every control each of its values where it does something."""
-    for name, control in explorer.controls.items():
-        base = next(state for state in explorer.states() if name not in explorer.disabled(**state))
-        for value in control.values:
-            state = base | {name: value}
-            if name not in explorer.disabled(**state):
-                yield state
+    def __init__(self, root: Locator, explorer: Explorer) -> None:
+        self.root, self.explorer = root, explorer
+        self.names = self.alive()
+        self.state = dict(explorer.state)
+        self.moves: list[str] = []
+        self._look()
+
+    def alive(self) -> tuple[str, ...]:
+        return self.explorer.page_controls or tuple(self.explorer.controls)
+
+    def _look(self) -> None:
+        try:
+            view = self.explorer.view(**self.state)
+        except ValueError as error:  # the last view that made sense stays
+            self.wanted |= {"error": str(error)}
+            return
+        self.free = [name for name in self.names if name not in view.disabled and len(self.explorer.controls[name].values) > 1]
+        self.wanted = expected(self.explorer, **self.state) | {
+            "facts": said(self.explorer, **self.state),
+            "code": view.code,
+            "error": "",
+            "controls": {
+                name: [name in view.disabled, view.disabled.get(name, self.explorer.controls[name].help)] for name in self.names
+            },
+        }
+
+    def shown(self) -> dict[str, Any]:
+        shown = self.root.evaluate(READ)
+        plot = _plain({"data": shown.pop("data"), "layout": shown.pop("layout")})
+        return shown | figure(**plot)
+
+    def assert_shows_what_python_says(self) -> None:
+        wrong = list(differences(self.shown(), self.wanted))
+        assert not wrong, f"{wrong} at {self.state} after {self.moves[-5:]}"
+
+    def move(self, name: str, value: Any) -> None:
+        """Move a free control from where it is."""
+        control = self.explorer.controls[name]
+        before, after = control.values.index(self.state[name]), control.values.index(value)
+        self._put(name, before, after)
+        self.moves.append(f"{name}={value!r}")
+        self.state[name] = value
+        self._look()
+
+    def _put(self, name: str, before: int, after: int) -> None:
+        """Move a native control: by a click, a choice or the keyboard."""
+        control, inputs = self.explorer.controls[name], self.root.locator(f'[name="{name}"]')
+        if isinstance(control, Toggle):
+            inputs.set_checked(bool(after))
+        elif isinstance(control, Range):
+            for _ in range(abs(after - before)):
+                inputs.press("ArrowRight" if after > before else "ArrowLeft")
+        elif inputs.first.get_attribute("type") == "radio":
+            inputs.nth(after).check()
+        else:
+            inputs.select_option(index=after)
+
+    def go(self, state: dict[str, Any]) -> None:
+        """Move every control that can be moved to where a state has it; twice, since one can set another free."""
+        for name in (*self.names, *self.names):
+            if name in self.free and self.state[name] != state[name]:
+                self.move(name, state[name])
+
+    def walk(self) -> Iterator[None]:
+        """Give every control each of its values where it does something, and stop at each."""
+        for name in self.names:
+            if base := self._base(name):
+                self.go(base)
+                for value in self.explorer.controls[name].values:
+                    if value != self.state[name]:
+                        self.move(name, value)
+                        yield
+                self.move(name, base[name])
+
+    def _base(self, name: str) -> dict[str, Any] | None:
+        """Find the state nearest to the explorer's own in which a control does something."""
+        if len(self.explorer.controls[name].values) == 1:
+            return None
+        for count in range(3):
+            for others in combinations([other for other in self.names if other != name], count):
+                for values in product(*(self.explorer.controls[other].values for other in others)):
+                    state = self.explorer.state | dict(zip(others, values, strict=True))
+                    if name not in self.explorer.disabled(**state):
+                        return state
+        raise AssertionError(f"{name} does nothing anywhere near {self.explorer.state}")
+
+    def stroll(self, chance: Random, steps: int) -> Iterator[None]:
+        """Move one free control after another at random, and stop at each."""
+        for _ in range(steps):
+            name = chance.choice(self.free)
+            values = self.explorer.controls[name].values
+            self.move(name, chance.choice([value for value in values if value != self.state[name]]))
+            yield
+
+    def leap(self, chance: Random) -> None:
+        """Move to a state at random."""
+        self.go({name: chance.choice(self.explorer.controls[name].values) for name in self.names})
