@@ -16,10 +16,12 @@ import statistics
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from jupyter_client import BlockingKernelClient
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
@@ -29,9 +31,9 @@ from mha_widgets.explorer import Explorer
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).parents[1] / "tests" / "browser")]
 from chromium import FLAGS, find_chromium  # noqa: E402
-from test_lab import TOKEN, lab, run_notebook  # noqa: E402
+from test_lab import TOKEN, lab  # noqa: E402
 
-PRESSES = 24  # of each of the three; the first 4 don't count
+PRESSES, FIRST = 24, 4  # of each of the three, and how many of them don't count
 CELLS = (
     "from mha_widgets import explorers\nexplorer = explorers.{explorer}()\nexplorer",
     """import plotly.graph_objects as go
@@ -55,13 +57,16 @@ handle.observe(moved, names="value")
 display(handle, bare)""",
     """from ipywidgets import interact
 again = _widget(control)
-again.value = control.values[0]
+again.value, size = control.values[0], {{}}
 @interact(value=again)
 def show(value):
     explorer.view({control}=value).figure.update_layout(size).show()""",
 )
-WATCH = """cell => {
-  const controls = ".widget-hslider, .widget-toggle-buttons, .widget-dropdown, .widget-checkbox";
+ALIKE = """explorer.set({control}=control.values[0])
+size = {{key: explorer._live.figure.layout[key] for key in ("width", "height")}}
+bare.update_layout(size)"""
+CONTROLS = ".widget-hslider, .widget-toggle-buttons, .widget-dropdown, .widget-checkbox"
+WATCH = """([cell, controls]) => {
   const inside = ({ target }) => (target.nodeType === 1 ? target : target.parentElement)?.closest(controls);
   window.repaint = new Promise(done => {
     let pressed = 0, last = 0, quiet;
@@ -71,7 +76,7 @@ WATCH = """cell => {
       requestAnimationFrame(() => setTimeout(() => {
         last = performance.now();
         clearTimeout(quiet);
-        quiet = setTimeout(() => { observer.disconnect(); done(last - pressed); }, 400);
+        quiet = setTimeout(() => { observer.disconnect(); done(last - pressed); }, 300);
       }));
     });
     observer.observe(cell, { subtree: true, childList: true, attributes: true, characterData: true });
@@ -80,41 +85,45 @@ WATCH = """cell => {
 
 
 @contextmanager
-def jupyterlab() -> Iterator[tuple[str, Path]]:
-    """Start a JupyterLab as the tests do; yield its address and its folder."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+def jupyterlab() -> Iterator[Callable[..., AbstractContextManager[tuple[Page, BlockingKernelClient]]]]:
+    """Start JupyterLab, as the tests do, and a browser; yield what runs cells in a notebook of their own."""
+    chromium = find_chromium()
+    with tempfile.TemporaryDirectory() as name, socket.socket() as probe, sync_playwright() as playwright:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
-        factory = SimpleNamespace(mktemp=lambda _: Path(folder))
-        with contextmanager(inspect.unwrap(lab))(factory, port) as address:
-            yield address, Path(folder)
+        folder = Path(name)
+        server = inspect.unwrap(lab)(SimpleNamespace(mktemp=lambda _: folder), port)
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        try:
+            yield partial(notebook, next(server), folder, browser)
+        finally:
+            next(server, None)
+            browser.close()
 
 
 @contextmanager
-def notebook(name: str, cells: list[str], server: tuple[str, Path], browser: Browser) -> Iterator[tuple[Page, BlockingKernelClient]]:
-    """Run a notebook in JupyterLab; yield the page and a second client of its kernel."""
-    address, folder = server
+def notebook(address: str, folder: Path, browser: Browser, *cells: str) -> Iterator[tuple[Page, BlockingKernelClient]]:
+    """Run cells, each of which shows a plot; yield the page and a second client of their kernel."""
     sources = [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": cell} for cell in cells]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    text = json.dumps({"cells": sources, "metadata": kernel, "nbformat": 4, "nbformat_minor": 4})
-    (folder / "notebooks" / f"{name}.ipynb").write_text(text)
-    page = browser.new_page(viewport={"width": 1280, "height": 3000})
-
-    def open_page(where: str, _: str) -> Page:
-        page.goto(where)
-        return page
-
-    run_notebook(name, address, open_page)
-    file = max((folder / "JUPYTER_DATA_DIR" / "runtime").glob("kernel-*.json"), key=lambda file: file.stat().st_mtime)
-    client = BlockingKernelClient(connection_file=str(file))
+    path = folder / "notebooks" / "benchmark.ipynb"
+    path.write_text(json.dumps({"cells": sources, "metadata": kernel, "nbformat": 4, "nbformat_minor": 4}))
+    page = browser.new_page(viewport={"width": 1280, "height": 3000})  # a cell out of sight would be taken out of the page
+    page.goto(f"{address}/lab/workspaces/benchmark/tree/notebooks/{path.name}?token={TOKEN}&reset")
+    page.get_by_text("| Idle").wait_for(timeout=60_000)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    page.locator(".js-plotly-plot .main-svg:first-child").nth(len(cells) - 1).wait_for(timeout=120_000)
+    kernel_file = next((folder / "JUPYTER_DATA_DIR" / "runtime").glob("kernel-*.json"))
+    client = BlockingKernelClient(connection_file=str(kernel_file))
     client.load_connection_file()
     client.start_channels()
     yield page, client
     client.stop_channels()
     page.close()
-    kernel_address = f"{address}/api/kernels/{file.stem.removeprefix('kernel-')}?token={TOKEN}"
-    urllib.request.urlopen(urllib.request.Request(kernel_address, method="DELETE"))
+    stop = f"{address}/api/kernels/{kernel_file.stem.removeprefix('kernel-')}?token={TOKEN}"
+    urllib.request.urlopen(urllib.request.Request(stop, method="DELETE"))
 
 
 def steady(explorer: Explorer) -> tuple[str, int]:
@@ -148,46 +157,36 @@ def press(control: Locator, index: int, step: int) -> None:
         control.locator("input").press("Space")
 
 
-def times(explorer: Explorer, server: tuple[str, Path], browser: Browser) -> tuple[str, list[tuple[float, ...]]]:
+def times(explorer: Explorer, run: Callable[..., Any]) -> tuple[str, list[tuple[float, ...]]]:
     """Return the control that is moved, and for each press the milliseconds of explorer, bare widget and interact."""
-    control, count = steady(explorer)
-    cells = [cell.format(explorer=explorer.name, control=control, count=count) for cell in CELLS]
-    with notebook(explorer.name, cells, server, browser) as (page, client):
-        first = explorer.controls[control].values[0]
-        client.execute_interactive(
-            "shown = explorer._live.figure.layout\nsize = {'width': shown.width, 'height': shown.height}\n"
-            f"bare.update_layout(size)\nexplorer.set({control}={first!r})",
-            timeout=60,
-        )
+    name, count = steady(explorer)
+    path = [*range(count), *range(count - 2, 0, -1)]  # there and back
+    with run(*(cell.format(explorer=explorer.name, control=name, count=count) for cell in CELLS)) as (page, client):
+        client.execute(ALIKE.format(control=name), reply=True, timeout=60)
         page.wait_for_timeout(2000)
-        outputs = page.locator(".jp-Cell-outputWrapper")
-        mine = outputs.nth(0).locator(f".mha-{control}")
-        controls = [mine, *(outputs.nth(i).locator(".widget-inline-hbox").first for i in (1, 2))]
-        rows, path = [], [*range(1, count), *range(count - 2, -1, -1)]
-        for number in range(PRESSES):
-            index = path[number % len(path)]
-            step = index - ([0, *path][number % len(path)])
+        outputs = page.locator(".jp-Cell-outputWrapper").all()
+        controls = [outputs[0].locator(f".mha-{name}"), *(output.locator(CONTROLS) for output in outputs[1:])]
+        rows = []
+        for number in range(1, PRESSES + 1):
+            index, before = path[number % len(path)], path[(number - 1) % len(path)]
             row = []
-            for i, moved in enumerate(controls):
-                outputs.nth(i).evaluate(WATCH)
-                press(moved, index, step)
+            for output, control in zip(outputs, controls, strict=True):
+                page.evaluate(WATCH, [output.element_handle(), CONTROLS])
+                press(control, index, index - before)
                 row.append(page.evaluate("window.repaint"))
             rows.append(tuple(row))
-    return control, rows[4:]
+    return name, rows[FIRST:]
 
 
 def main() -> None:
-    """Print a line for each explorer."""
+    """Print a line for each explorer, or for those that are named."""
     print("explorer", "control", "explorer (ms)", "bare (ms)", "interact (ms)", "explorer / bare", "explorer / interact", sep="\t")
-    chromium = find_chromium()
-    with jupyterlab() as server, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+    with jupyterlab() as run:
         for name in sys.argv[1:] or explorers.catalog():
-            control, rows = times(explorers.catalog()[name](), server, browser)
+            control, rows = times(explorers.catalog()[name](), run)
             columns = [statistics.median(column) for column in zip(*rows, strict=True)]
             ratios = [statistics.median(row[0] / row[other] for row in rows) for other in (1, 2)]
             print(name, control, *(f"{ms:.0f}" for ms in columns), *(f"{ratio:.2f}" for ratio in ratios), sep="\t", flush=True)
-        browser.close()
 
 
 if __name__ == "__main__":

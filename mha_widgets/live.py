@@ -73,7 +73,7 @@ class Live:
         self._screen.observe(self._redrawn, names=["dark", "width"])
         self._follow()
         explorer.observe(self._follow, names="state")
-        row = widgets.Layout(flex_flow="row wrap", grid_gap="8px 28px", margin="8px 0")
+        row = widgets.Layout(flex_flow="row wrap", align_items="flex-end", grid_gap="8px 28px", margin="8px 0")
         folds = _fold(markup.CODE_SUMMARY, self._code), _fold(markup.TABLE_SUMMARY, self._table)
         self.widget = widgets.VBox(
             [

@@ -13,7 +13,6 @@ from mha_widgets.figures.theme import COLOURS
 
 CODE_SUMMARY = "Code for what you see"
 TABLE_SUMMARY = "The numbers as a table"
-MARKS = ("blocked", "NaN")  # the traces that mark cells of the map before them
 MOST_BUTTONS = 5  # values up to which a choice is a row of buttons
 
 
@@ -49,16 +48,16 @@ def tables(figure: go.Figure) -> str:
 def _read(figure: go.Figure) -> list[tuple[str, list[str], list[str], list[list[str]]]]:
     read = []
     for trace in figure.data:
-        if trace.meta:
+        if trace.meta and "word" in trace.meta:  # it marks cells of the map before it
+            for column, row in zip(trace.x, trace.y, strict=True):
+                read[-1][3][row][column] = trace.meta["word"]
+        elif trace.meta:
             cells = trace.meta["cells"]  # the cells themselves, or where they are
             if cells == "text":
                 cells = [[str(word) for word in row] for row in trace.text]
             elif cells == "z":
                 cells = [[_number(value) for value in row] for row in trace.z]
             read.append((trace.meta["name"], trace.meta["rows"], trace.meta["columns"], cells))
-        elif trace.name in MARKS:  # they name the cells that they stand on
-            for column, row in zip(trace.x, trace.y, strict=True):
-                read[-1][3][row][column] = trace.name
     return read
 
 

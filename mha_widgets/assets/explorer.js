@@ -66,11 +66,11 @@
   function tables(figure) {
     const made = [];
     for (const trace of figure.data) {
-      if (trace.meta) {
-        const { cells } = trace.meta; // the cells themselves, or where they are
+      const { cells, word } = trace.meta ?? {};
+      if (word) { // it marks cells of the map before it
+        trace.x.forEach((column, i) => { made.at(-1).cells[trace.y[i]][column] = word; });
+      } else if (cells) { // the cells themselves, or where they are
         made.push({ ...trace.meta, cells: (typeof cells === "string" ? trace[cells] : cells).map((row) => row.map(written)) });
-      } else if (trace.name === "blocked" || trace.name === "NaN") { // they name the cells that they stand on
-        trace.x.forEach((column, i) => { made.at(-1).cells[trace.y[i]][column] = trace.name; });
       }
     }
     return made.map(({ name, rows, columns, cells }) => {

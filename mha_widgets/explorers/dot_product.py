@@ -17,12 +17,11 @@ from mha_widgets.explorer import Explorer, Fact, Range, Word
 from mha_widgets.explorers._inputs import labels
 from mha_widgets.explorers._words import number
 from mha_widgets.figures import panels, plots
-from mha_widgets.figures.panels import literal
 from mha_widgets.figures.theme import colour
 
 QUERY = "q"  # the name of the query's arrow
 LENGTHS = (1, 2, 3)
-LIMIT, LONGEST = 3.75, 8  # how far the plane goes; how many letters of a name it shows
+LIMIT = 3.75  # how far the plane goes
 PLACES = ("middle right", "top right", "top center", "top left", "middle left", "bottom left", "bottom center", "bottom right")
 SAME = 1e-4  # scores and degrees that differ by less are called equal
 
@@ -129,10 +128,9 @@ class DotProduct(Explorer):
         most = LENGTHS[-1] ** 2 * 1.2
         scores = {"q·k": (record.clean.round(2), "key")}
         weights = {"share": (record.weights.astype(float).round(2), "key")}
-        zero = {"zeroline": True, "zerolinecolor": colour("line")}
         left = plots.bars("Dot products", "q·k", record.names, scores, height=("score", "ink"), range=(-most, most), size=(7, 4))
         right = plots.bars("Shares", "softmax, they sum to 1", record.names, weights, range=(0, 1.1), size=(7, 4))
-        return panels.draw([_plane(record), replace(left, y={**left.y, **zero}), right])
+        return panels.draw([_plane(record), left, right])
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return the arithmetic of both dot products, the shares, and who wins and why."""
@@ -192,10 +190,8 @@ def _places(record: Record) -> list[str]:
 
 
 def _named(arrow: Mapping[str, Any], place: str) -> dict[str, Any]:
-    marker = arrow["marker"] | {"opacity": 1}  # plotly lets markers of different sizes shine through
     line = arrow["line"] | {"width": 3 if arrow["name"] == QUERY else 5}  # seen even under the query
-    named = {"text": ["", literal(arrow["name"], LONGEST)], "textposition": place, "cliponaxis": False}
-    return dict(arrow) | named | {"marker": marker, "line": line}
+    return dict(arrow) | {"textposition": place, "line": line}
 
 
 def _shadows(record: Record) -> dict[str, Any]:

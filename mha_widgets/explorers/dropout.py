@@ -18,13 +18,13 @@ from mha_widgets.explorers._inputs import assignment, labels, matrix
 from mha_widgets.explorers._words import number, quoted
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
-from mha_widgets.figures.panels import LABEL, Axes, label_width, labelled, titled
+from mha_widgets.figures.panels import label_width, labelled, titled
 from mha_widgets.figures.plots import Plot
 from mha_widgets.figures.theme import colour
 
 RATES = (0.0, 0.1, 0.2, 0.4, 0.6)
 LARGEST_SUM = 1 / (1 - RATES[-1])  # of a row that keeps all its weight
-CROSS = "✕"
+MOST_NUMBERED = 20  # rows and columns up to which the sums are written too
 
 
 @dataclass(frozen=True)
@@ -132,13 +132,14 @@ class Dropout(Explorer):
     def draw(self, record: Record) -> go.Figure:
         """Draw the weights before and after, and beside them what the rows sum to."""
         common: dict[str, Any] = {"rows": record.rows, "columns": record.columns, "colours": "weight"}
-        words = np.where(record.crossed, CROSS, np.vectorize("{:.2f}".format)(record.dropped))
+        words = np.where(record.crossed, "", np.vectorize("{:.2f}".format)(record.dropped))
         hover = "%{y} → %{x}<br>before %{customdata[0]:.3f}<br>after %{z:.3f}"
         after = {"hover": hover, "customdata": record.weights[..., None], "text": words, "number": "%{text}"}
+        crosses = {"blocked": record.crossed, "blocked_word": "dropped"}
         return panels.draw(
             [
                 Map("Weights", "each row sums to 1", record.weights, **common, hover="%{y} → %{x}: %{z:.4f}"),
-                Map("After dropout", _subtitle(record), record.dropped.round(3), blocked=record.crossed, **common, **after),
+                Map("After dropout", _subtitle(record), record.dropped.round(3), **common, **after, **crosses),
                 _sums(record),
             ]
         )
@@ -192,23 +193,7 @@ def _subtitle(record: Record) -> str:
     return f"p = {record.p:g}: the rest × {number(1 / (1 - record.p))}"
 
 
-@dataclass(frozen=True)
-class _Sums(Plot):
-    """Bars that lie beside the rows of a map, with room for the same labels."""
-
-    left: float = 0
-
-    def axes(self, index: str, every: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        x, y = super().axes(index, every)
-        rows = self.table[0]
-        return x, y | labelled(rows, ("query", "query"), every) | {"tickangle": 0, "range": [len(rows) - 0.5, -0.5]}
-
-    def traces(self, axes: Axes, cell: float) -> list[dict[str, Any]]:
-        bars, one, numbers = super().traces(axes, cell)
-        return [bars, one, numbers] if cell >= LABEL else [bars, one]
-
-
-def _sums(record: Record) -> _Sums:
+def _sums(record: Record) -> Plot:
     sums, places = record.row_sums.astype(float).round(3), np.arange(len(record.rows))
     words, end = [f"{value:.2f}" for value in sums], LARGEST_SUM * 1.25
     bars = {"type": "bar", "name": "row sums", "orientation": "h", "x": sums, "y": places, "marker": {"color": colour("query")}}
@@ -217,12 +202,12 @@ def _sums(record: Record) -> _Sums:
     data = [
         bars | {"hovertemplate": "%{y}: %{x:.3f}<extra></extra>"},
         one | {"line": {"color": colour("ink"), "width": 1.5, "dash": "dot"}},
-        numbers | {"textposition": "middle left", "textfont": {"size": 11}},
+        *[numbers | {"textposition": "middle left", "textfont": {"size": 11}}] * (max(record.weights.shape) <= MOST_NUMBERED),
     ]
-    size = len(places), max(4, 0.6 * len(record.columns))
     x = titled(("sum of the row", "ink")) | {"range": [0, end], "tickvals": [0, 1, 2]}
-    table = record.rows, ["sum"], [[word] for word in words]
-    return _Sums("Row sums", "dotted: 1", data, x, {}, table, size=size, left=label_width(record.rows))
+    y = labelled(record.rows, ("query", "query")) | {"tickangle": 0, "range": [len(places) - 0.5, -0.5]}  # as beside the map
+    more = {"size": (len(places), max(4, 0.6 * len(record.columns))), "left": label_width(record.rows)}
+    return Plot("Row sums", "dotted: 1", data, x, y, (record.rows, ["sum"], [[word] for word in words]), **more)
 
 
 def _nothing(record: Record) -> tuple[Fact, ...]:

@@ -213,10 +213,9 @@ def _row(record: Record) -> plots.Plot:
 
 
 def _curve(record: Record, title: str, unit: str, curves: Mapping[bool, np.ndarray], most: float) -> plots.Plot:
-    name, _ = CURVES[record.scale]
     panel = plots.lines(
         title,
-        "median; solid: scaled, dashed: not",
+        f"median of {ROWS} rows",
         HEAD_DIMS,
         {CURVES[scale][0]: (curve.round(4), CURVES[scale][1]) for scale, curve in curves.items()},
         axis=("head_dim", "ink"),
@@ -225,11 +224,10 @@ def _curve(record: Record, title: str, unit: str, curves: Mapping[bool, np.ndarr
         here=record.head_dim,
         logarithmic=True,
     )
-    traces = {trace["name"]: {**trace, "cliponaxis": False} for trace in panel.data}
-    shown = [traces[CURVES[True][0]], traces[CURVES[False][0]], traces[f"{name}, here"]]
-    ends = [-0.15, math.log10(HEAD_DIMS[-1]) + 0.15]  # room for a mark and a label at either end
+    traces, here = {trace["name"]: trace for trace in panel.data}, CURVES[record.scale][0]
+    shown = [traces[CURVES[True][0]], traces[CURVES[False][0]], traces[f"{here}, here"]]
     ticks = HEAD_DIMS[::3]
-    return replace(panel, data=shown, x={**panel.x, "range": ends, "tickvals": ticks, "ticktext": list(map(str, ticks))})
+    return replace(panel, data=shown, x={**panel.x, "tickvals": ticks, "ticktext": list(map(str, ticks))})
 
 
 def _small(value: float) -> str:

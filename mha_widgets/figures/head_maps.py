@@ -12,7 +12,6 @@ from mha_widgets.figures.theme import colour
 PALETTE = 8  # colours: head 8 has that of head 0 again
 SMALLEST_WORD = 20  # px: cells from this size on can hold "1·3"
 BORDER = 0.2  # cells
-SMALL = {"tickfont": {"size": 11}}  # so that labels of three letters fit below four maps in a row
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class HeadMap(Map):
         """Return the axes, with room for the border."""
         x, y = super().axes(index, every)
         low, high = -0.5 - BORDER, len(self.rows) - 0.5 + BORDER
-        return x | SMALL | {"range": [low, high]}, y | {"range": [high, low]}
+        return x | {"range": [low, high]}, y | {"range": [high, low]}
 
     def shapes(self, index: str) -> list[dict[str, Any]]:
         """Return the border."""
@@ -39,11 +38,6 @@ class HeadMap(Map):
 
 class JoinedHeads(Map):
     """A map whose values are numbers of heads, below 8, and whose cells are in their colours."""
-
-    def axes(self, index: str, every: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the axes."""
-        x, y = super().axes(index, every)
-        return x | SMALL, y
 
     def traces(self, axes: Axes, cell: float) -> list[dict[str, Any]]:
         """Return the heatmap."""

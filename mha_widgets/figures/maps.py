@@ -54,7 +54,8 @@ class Map(Panel):
         hover: a plotly hovertemplate; it may use ``text`` and ``customdata``.
         text: (rows, columns), a word for each cell.
         customdata: (rows, columns, k), more numbers for each cell.
-        blocked: (rows, columns), the cells to cross out, unless ``number`` writes ``text`` there.
+        blocked: (rows, columns), the cells to cross out, unless ``number`` writes a ``text`` there.
+        blocked_word: what the table beside it says of them.
         nan: (rows, columns), the cells to mark as NaN.
         selected_row, selected_column: what to frame.
         frames: more frames, drawn below those.
@@ -76,6 +77,7 @@ class Map(Panel):
     text: np.ndarray | None = None
     customdata: np.ndarray | None = None
     blocked: np.ndarray | None = None
+    blocked_word: str = "blocked"
     nan: np.ndarray | None = None
     selected_row: int | None = None
     selected_column: int | None = None
@@ -140,24 +142,25 @@ class Map(Panel):
         traces = [heatmap]
         if self.blocked is not None:
             told = numbered and self.number == "%{text}"
-            rows, columns = np.nonzero(self.blocked & (not told))
+            rows, columns = np.nonzero(self.blocked & (self.text == "") if told else self.blocked)
             size = min(12.0, 0.4 * cell)
             cross = {"symbol": "x-thin", "size": size, "line": {"color": colour("cross"), "width": 1.5}}
-            traces.append(_marks(columns, rows, axes) | {"name": "blocked", "mode": "markers", "marker": cross})
+            traces.append(_marks(columns, rows, axes, self.blocked_word) | {"mode": "markers", "marker": cross})
         if self.nan is not None:
             rows, columns = np.nonzero(self.nan)
             square = {"symbol": "square", "size": 2, "color": CLEAR}
             traces.append(_striped(columns, rows, axes))
             traces.append(
-                _marks(columns, rows, axes)
-                | {"name": "NaN", "mode": "text", "text": "NaN", "marker": square}
+                _marks(columns, rows, axes, "NaN")
+                | {"mode": "text", "text": "NaN", "marker": square}
                 | {"textfont": {"color": colour("warn"), "size": 10.5, "weight": 600}}
             )
         return traces
 
 
-def _marks(columns: np.ndarray, rows: np.ndarray, axes: dict[str, str]) -> dict[str, Any]:
-    return {"type": "scatter", "x": columns, "y": rows, **axes}
+def _marks(columns: np.ndarray, rows: np.ndarray, axes: Axes, word: str) -> dict[str, Any]:
+    """Return a trace on cells of the map before it; tables put the word there."""
+    return {"type": "scatter", "name": word, "meta": {"word": word}, "x": columns, "y": rows, **axes}
 
 
 def _striped(columns: np.ndarray, rows: np.ndarray, axes: dict[str, str]) -> dict[str, Any]:
@@ -165,8 +168,10 @@ def _striped(columns: np.ndarray, rows: np.ndarray, axes: dict[str, str]) -> dic
     cells = np.stack([columns, rows], -1)[:, None] + corners  # (cells, 5, 2)
     outline = np.concatenate([cells, np.full((len(cells), 1, 2), np.nan)], axis=1).reshape(-1, 2)  # NaN lifts the pen
     stripes = {"shape": "/", "fgcolor": colour("warn"), "bgcolor": CLEAR, "fgopacity": 0.35, "size": 7, "solidity": 0.3}
-    return _marks(columns, rows, axes) | {
+    return {
+        "type": "scatter",
         "name": "NaN cells",
+        **axes,
         "x": outline[:, 0],
         "y": outline[:, 1],
         "mode": "lines",

@@ -17,6 +17,8 @@ LARGEST_CELL = {WIDE: 44, NARROW: 40}
 LETTER, LINE, TITLE = 8.2, 20, 52  # px: a letter's width, a text line's height, the room above a panel
 LONGEST_LABEL = 12
 LABEL = 13  # px: the room that a label takes on its axis
+ROOMY = 3 * LETTER  # px: in cells from this size on, labels of three letters stand beside each other without touching
+SMALL = {"tickfont": {"size": 11}}
 
 Axes = dict[str, str]  # the axes of a panel's traces: {"xaxis": "x2", "yaxis": "y2"}
 Box = tuple[float, float, float, float]  # left, top, width and height of a panel without its labels, in px
@@ -98,7 +100,8 @@ def draw(panels: Sequence[Panel], per_row: int | None = None) -> go.Figure:
     per_row = per_row or len(panels)
     rows = [panels[start : start + per_row] for start in range(0, len(panels), per_row)]
     cell = min(cell_of(row, WIDE) for row in rows)
-    every = math.ceil(LABEL / min(cell, *(cell_of([panel], NARROW) for panel in panels)))
+    smallest = min(cell, *(cell_of([panel], NARROW) for panel in panels))
+    every, font = math.ceil(LABEL / smallest), SMALL if smallest < ROOMY else {}
     traces: list[dict[str, Any]] = []
     layout = _placed(panels, *_rows(rows, cell)) | {"template": TEMPLATE, "shapes": []}
     for number, panel in enumerate(panels, 1):
@@ -106,7 +109,7 @@ def draw(panels: Sequence[Panel], per_row: int | None = None) -> go.Figure:
         traces += panel.traces({"xaxis": f"x{index}", "yaxis": f"y{index}"}, cell)
         layout["shapes"] += panel.shapes(index)
         x, y = panel.axes(index, every)
-        layout["xaxis" + index] |= x | {"anchor": f"y{index}"}
+        layout["xaxis" + index] |= font | x | {"anchor": f"y{index}"}
         layout["yaxis" + index] |= y | {"anchor": f"x{index}"}
     layout["meta"] = {"wide": WIDE, "narrow_below": NARROW_BELOW, "narrow": _placed(panels, *_stack(panels))}
     return go.Figure(traces, layout)

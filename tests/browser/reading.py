@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Locator
 
-from mha_widgets.explorer import Explorer, Range, Toggle
+from mha_widgets.explorer import Explorer, Range, Toggle, View
 from mha_widgets.page import _plain, plain
 
 READ = """root => {
@@ -22,6 +22,7 @@ READ = """root => {
     facts: all(".mha-facts li").map((fact) => fact.textContent),
     code: root.querySelector("code").textContent,
     error: error && !error.hidden ? error.textContent : "",
+    note: root.querySelector(".mha-fixed")?.textContent ?? "",
     controls: Object.fromEntries(all(".mha-controls .mha-control").map((control) => {
       const inputs = [...control.querySelectorAll("[name]")];
       return [inputs[0].name, [inputs.every((input) => input.disabled), control.title]];
@@ -31,28 +32,30 @@ READ = """root => {
 
 
 def figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]:
-    """Return a figure without what a host decides: its size, plotly's own marks, and which theme it is drawn in."""
-    free = {"template", "width", "height"}
-    kept = {key: value for key, value in layout.items() if key not in free}
+    """Return a figure without what plotly adds: which trace is which, a type for every axis, domains with square cells."""
+    kept = {key: value for key, value in layout.items() if key not in ("template", "width")}
     for axis in (key for key in kept if key[:5] in ("xaxis", "yaxis")):
         kept[axis] = {key: value for key, value in kept[axis].items() if key not in ("domain", "type")}
     return {"data": [{key: value for key, value in trace.items() if key != "uid"} for trace in data], "layout": kept}
 
 
-def said(explorer: Explorer, **state: Any) -> list[str]:
-    """Return the facts of a state as plain text."""
-    return ["".join(w if isinstance(w, str) else w.text for w in fact) for fact in explorer.view(**state).facts]
-
-
-def expected(explorer: Explorer, **state: Any) -> dict[str, Any]:
-    """Return the figure that Python draws in a state, with numbers as short as a page has them."""
-    return figure(**plain(explorer.view(**state).figure))
-
-
 def drawn(root: Locator) -> dict[str, Any]:
-    """Return the figure that an explorer shows."""
-    shown = _plain(root.evaluate(READ))
-    return figure(shown["data"], shown["layout"])
+    """Return everything that an explorer shows, with numbers as short as a page has them."""
+    shown = root.evaluate(READ)
+    plot = _plain({"data": shown.pop("data"), "layout": shown.pop("layout")})
+    return shown | {"width": plot["layout"]["width"]} | figure(**plot)
+
+
+def expected(view: View, width: int) -> dict[str, Any]:
+    """Return what Python says that a view must show in so much room."""
+    plot = plain(view.figure)
+    layout, meta = plot["layout"], plot["layout"]["meta"]
+    if width < meta["narrow_below"]:
+        layout |= {key: layout[key] | new if isinstance(new, dict) else new for key, new in meta["narrow"].items()}
+    elif width < meta["wide"]:
+        layout["height"] = float(f"{layout['height'] * width / meta['wide']:.5g}")
+    facts = ["".join(w if isinstance(w, str) else w.text for w in fact) for fact in view.facts]
+    return {"facts": facts, "code": view.code, "width": width} | figure(**plot)
 
 
 def differences(shown: Any, wanted: Any, path: str = "") -> Iterator[str]:
@@ -72,42 +75,49 @@ class Reader:
 
     Attributes:
         state: where the controls are.
+        view: the last view that made sense.
+        error: why there is none of this state, if there is none.
         free: the controls that can be moved.
     """
 
     def __init__(self, root: Locator, explorer: Explorer) -> None:
         self.root, self.explorer = root, explorer
         self.names = self.alive()
-        self.state = dict(explorer.state)
-        self.moves: list[str] = []
+        self.state, self.error, self.moves = dict(explorer.state), "", []
         self._look()
 
     def alive(self) -> tuple[str, ...]:
+        """Return the names of the controls that this host has."""
         return self.explorer.page_controls or tuple(self.explorer.controls)
 
     def _look(self) -> None:
         try:
-            view = self.explorer.view(**self.state)
+            self.view, self.error = self.explorer.view(**self.state), ""
         except ValueError as error:  # the last view that made sense stays
-            self.wanted |= {"error": str(error)}
+            self.error = str(error)
             return
-        self.free = [name for name in self.names if name not in view.disabled and len(self.explorer.controls[name].values) > 1]
-        self.wanted = expected(self.explorer, **self.state) | {
-            "facts": said(self.explorer, **self.state),
-            "code": view.code,
-            "error": "",
-            "controls": {
-                name: [name in view.disabled, view.disabled.get(name, self.explorer.controls[name].help)] for name in self.names
-            },
-        }
+        several = [name for name in self.names if len(self.explorer.controls[name].values) > 1]
+        self.free = [name for name in several if name not in self.view.disabled]
 
-    def shown(self) -> dict[str, Any]:
-        shown = self.root.evaluate(READ)
-        plot = _plain({"data": shown.pop("data"), "layout": shown.pop("layout")})
-        return shown | figure(**plot)
+    def wrong(self) -> list[str]:
+        """Return what is not as Python says."""
+        shown = drawn(self.root)
+        controls = {
+            name: [name in self.view.disabled, self.view.disabled.get(name, self.explorer.controls[name].help)]
+            for name in self.names
+        }
+        wanted = expected(self.view, shown["width"]) | {"error": self.error, "controls": controls, "note": self.note()}
+        return list(differences(shown, wanted))
+
+    def note(self) -> str:
+        """Return the sentence about the controls that this host lacks."""
+        lacking = {name: control for name, control in self.explorer.controls.items() if name not in self.names}
+        fixed = [f"{control.label}: {control.words[control.values.index(self.state[name])]}" for name, control in lacking.items()]
+        return f"Run the notebook to change this: {', '.join(fixed)}." if fixed else ""
 
     def assert_shows_what_python_says(self) -> None:
-        wrong = list(differences(self.shown(), self.wanted))
+        """Compare the figure, the facts, the code, the controls and the message with the view of this state."""
+        wrong = self.wrong()
         assert not wrong, f"{wrong} at {self.state} after {self.moves[-5:]}"
 
     def move(self, name: str, value: Any) -> None:
@@ -138,15 +148,15 @@ class Reader:
             if name in self.free and self.state[name] != state[name]:
                 self.move(name, state[name])
 
-    def walk(self) -> Iterator[None]:
-        """Give every control each of its values where it does something, and stop at each."""
+    def walk(self, values: int | None = None) -> Iterator[None]:
+        """Give every control each of its values, or so many others, where it does something, and stop at each."""
         for name in self.names:
             if base := self._base(name):
                 self.go(base)
-                for value in self.explorer.controls[name].values:
-                    if value != self.state[name]:
-                        self.move(name, value)
-                        yield
+                others = [value for value in self.explorer.controls[name].values if value != base[name]]
+                for value in others[:values]:
+                    self.move(name, value)
+                    yield
                 self.move(name, base[name])
 
     def _base(self, name: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect
-from reading import drawn, expected, said, set_control
+from reading import Reader, expected
 
 from mha_widgets import explorers, page
 from mha_widgets.explorer import Explorer
@@ -28,10 +28,10 @@ def test_hostile_tokens_are_shown_literally(hostile: Explorer, tmp_path: Path, o
     shown = open_page((tmp_path / "hostile.html").as_uri(), tmp_path.as_uri())
     root = shown.locator(".mha-explorer")
     root.locator(".js-plotly-plot").wait_for()
+    reader = Reader(root, hostile)
     for row in range(len(HOSTILE)):
-        set_control(root, hostile, "row", row)
-        assert drawn(root) == expected(hostile, row=row)
-        assert root.locator(".mha-facts li").all_text_contents() == said(hostile, row=row)
+        reader.move("row", row)
+        reader.assert_shows_what_python_says()
     ticks = root.locator(".js-plotly-plot .ytick text").all_text_contents()[:10]
     cut = [token if len(token) <= 12 else token[:11] + "…" for token in HOSTILE if token]
     assert ticks == cut[:10]
@@ -56,7 +56,7 @@ def test_without_script_the_first_view_is_there_as_a_table(hostile: Explorer, tm
     shown = context.new_page()
     shown.goto((tmp_path / "hostile.html").as_uri())
     expect(shown.get_by_text("The controls need JavaScript.")).to_be_visible()
-    assert shown.locator(".mha-facts li").all_text_contents() == said(hostile)
+    assert shown.locator(".mha-facts li").all_text_contents() == expected(hostile.view(), 0)["facts"]
     shown.get_by_text("The numbers as a table").click()
     expect(shown.locator("table").first).to_be_visible()
     context.close()
@@ -73,19 +73,16 @@ def test_a_state_that_makes_no_sense_keeps_the_last_figure(tmp_path: Path, open_
     picky.write_html(tmp_path / "picky.html", include_plotlyjs="directory")
     root = open_page((tmp_path / "picky.html").as_uri(), tmp_path.as_uri()).locator(".mha-explorer")
     root.locator(".js-plotly-plot").wait_for()
-    before = drawn(root)
-    root.locator('[name="row"]').press("ArrowRight")
-    expect(root.get_by_role("alert")).to_have_text("row 3 of <this> can't be shown; choose another.")
-    assert drawn(root) == before
-    root.locator('[name="row"]').press("ArrowRight")
-    expect(root.get_by_role("alert")).to_be_hidden()
-    assert drawn(root) == expected(picky, row=4)
+    reader = Reader(root, picky)
+    for row, error in ((3, "row 3 of <this> can't be shown; choose another."), (4, "")):
+        reader.move("row", row)
+        expect(root.get_by_role("alert")).to_have_text([error] if error else [])
+        reader.assert_shows_what_python_says()
 
 
-def test_the_keyboard_alone_reaches_every_control(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    masks = explorers.Masks()
-    masks.write_html(tmp_path / "masks.html", include_plotlyjs="directory")
-    shown = open_page((tmp_path / "masks.html").as_uri(), tmp_path.as_uri())
+def test_the_keyboard_alone_reaches_every_control(written: Callable[[str], Path], open_page: Callable[..., Page]) -> None:
+    path = written("Masks")
+    shown = open_page(path.as_uri(), path.parent.as_uri())
     shown.locator(".js-plotly-plot").wait_for()
     reached = []
     for _ in range(12):
@@ -95,14 +92,13 @@ def test_the_keyboard_alone_reaches_every_control(tmp_path: Path, open_page: Cal
     assert {"Code for what you see", "The numbers as a table"} <= set(reached)
 
 
-def test_the_code_is_copied(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    masks = explorers.Masks()
-    masks.write_html(tmp_path / "masks.html", include_plotlyjs="directory")
-    shown = open_page((tmp_path / "masks.html").as_uri(), tmp_path.as_uri(), permissions=["clipboard-read", "clipboard-write"])
+def test_the_code_is_copied(written: Callable[[str], Path], open_page: Callable[..., Page]) -> None:
+    path = written("Masks")
+    shown = open_page(path.as_uri(), path.parent.as_uri(), permissions=["clipboard-read", "clipboard-write"])
     root = shown.locator(".mha-explorer")
     root.get_by_text("float", exact=True).click()
     root.get_by_text("Code for what you see").click()
-    assert root.locator("code").text_content() == masks.view(mask_type="float").code
+    assert root.locator("code").text_content() == explorers.Masks().view(mask_type="float").code
     root.get_by_role("button", name="Copy").click()
     expect(root.get_by_role("button", name="Copied")).to_be_visible()
     shown.wait_for_function("navigator.clipboard.readText().then(text => text.includes('masked_fill(~mask'))")
@@ -120,8 +116,9 @@ def test_two_explorers_share_a_page_and_one_plotly(tmp_path: Path, open_page: Ca
     second.scroll_into_view_if_needed()
     for root in (first, second):
         root.locator(".js-plotly-plot").wait_for()
-    set_control(second, attention, "step", "output")
-    assert drawn(first) == expected(attention)
-    assert drawn(second) == expected(attention, step="output")
+    left, moved = Reader(first, attention), Reader(second, attention)
+    moved.move("step", "output")
+    for reader in (left, moved):
+        reader.assert_shows_what_python_says()
     assert shown.evaluate("typeof window.define") == "function"
     assert shown.locator("script[src*=plotly]").count() == 1

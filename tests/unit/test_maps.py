@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mha_widgets import markup
 from mha_widgets.figures.maps import Map
 from mha_widgets.figures.panels import draw, literal
 
@@ -37,6 +38,21 @@ def test_marks_stand_on_the_cells_that_they_name() -> None:
     assert (crosses.x.tolist(), crosses.y.tolist(), crosses.marker.symbol) == ([4], [0], "x-thin")
     assert (words.x.tolist(), words.y.tolist(), words.text) == ([1], [2], "NaN")
     assert (np.nanmin(stripes.x), np.nanmax(stripes.x), np.nanmin(stripes.y), np.nanmax(stripes.y)) == (0.5, 1.5, 1.5, 2.5)
+
+
+def test_a_cross_gives_way_to_a_text_and_has_a_word_for_the_table() -> None:
+    blocked = np.zeros((3, 5), bool)
+    blocked[0, 3:] = True
+    text = np.full((3, 5), "✕", dtype=object)
+    text[0, 4] = ""
+    figure = draw([replace(ONE, blocked=blocked, blocked_word="dropped", text=text, number="%{text}")])
+    assert (figure.data[1].x.tolist(), figure.data[1].y.tolist()) == ([4], [0])
+    assert markup.tables(figure).count("<td>dropped</td>") == 1
+
+
+def test_labels_of_small_cells_are_small() -> None:
+    few, many = (draw([ONE] * count).layout for count in (3, 6))
+    assert few.xaxis.tickfont.size is None and many.xaxis.tickfont.size == 11
 
 
 def test_the_selected_row_and_column_are_framed() -> None:
