@@ -180,7 +180,7 @@ def times(explorer: Explorer, run: Callable[..., Any]) -> tuple[str, list[tuple[
 
 def main() -> None:
     """Print a line for each explorer, or for those that are named."""
-    print("explorer", "control", "explorer (ms)", "bare (ms)", "interact (ms)", "explorer / bare", "explorer / interact", sep="\t")
+    print("explorer", "control", "ms", "bare (ms)", "interact (ms)", "ms / bare", "ms / interact", sep="\t")
     with jupyterlab() as run:
         for name in sys.argv[1:] or explorers.catalog():
             control, rows = times(explorers.catalog()[name](), run)
