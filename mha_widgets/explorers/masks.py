@@ -116,6 +116,7 @@ class Masks(Explorer):
                 tuple(range(L)),
                 min(2, L - 1),
                 "The row to look at, from 0 at the top.",
+                tuple(f"{row}: {token}" for row, token in enumerate(self.query_tokens)),
             ),
         }
 
