@@ -21,8 +21,14 @@ def drawn(figure: go.Figure) -> dict[str, Any]:
     plain = page.plain(figure)
     for trace in plain["data"]:
         trace.pop("uid", None)
-    plain["layout"] = {key: value for key, value in plain["layout"].items() if value != {} and key not in ("width", "height")}
-    return plain
+    layout = filled(plain["layout"])
+    return plain | {"layout": {key: value for key, value in layout.items() if key not in ("width", "height")}}
+
+
+def filled(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return a tree of dictionaries without its empty ones."""
+    kept = ((key, filled(value) if isinstance(value, dict) else value) for key, value in tree.items())
+    return {key: value for key, value in kept if value != {}}
 
 
 @pytest.mark.parametrize("name", explorers.catalog())
