@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 from random import Random
 from typing import Any
@@ -12,21 +12,29 @@ from playwright.sync_api import Locator
 from mha_widgets.explorer import Explorer, Range, Toggle, View
 from mha_widgets.page import _plain, plain
 
-READ = """root => {
+READ = """(root, names) => {
   const all = (selector) => [...root.querySelectorAll(selector)];
   const plot = root.querySelector(".js-plotly-plot"), error = root.querySelector(".mha-error");
   const copied = (tree) => JSON.parse(JSON.stringify(tree, (key, value) =>
     ArrayBuffer.isView(value) ? Array.from(value, (x) => Number.isNaN(x) ? null : x) : value));
+  const position = (inputs) => {
+    const [first] = inputs;
+    if (first.type === "radio") return inputs.findIndex((input) => input.checked);
+    if (first.type === "checkbox") return Number(first.checked);
+    if (first.tagName === "BUTTON") return inputs.findIndex((input) => input.classList.contains("mod-active"));
+    return Number(first.selectedIndex ?? first.ariaValueNow ?? first.value);
+  };
   return {
     data: copied(plot.data), layout: copied(plot.layout),
     facts: all(".mha-facts li").map((fact) => fact.textContent),
     code: root.querySelector("code").textContent,
     error: error && !error.hidden ? error.textContent : "",
     note: root.querySelector(".mha-fixed")?.textContent ?? "",
-    controls: Object.fromEntries(all(".mha-controls .mha-control").map((control) => {
-      const inputs = [...control.querySelectorAll("[name]")];
-      return [inputs[0].name, [inputs.every((input) => input.disabled), control.title]];
+    controls: Object.fromEntries(names.map((name) => {
+      const inputs = all(`[name="${name}"], .mha-${name} :is(input, button, select, .noUi-handle)`);
+      return [name, { position: position(inputs), disabled: inputs.every((input) => input.closest("[disabled]")) }];
     })),
+    titles: Object.fromEntries(all(".mha-control").map((control) => [control.querySelector("[name]").name, control.title])),
   };
 }"""
 
@@ -36,12 +44,13 @@ def figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]
     kept = {key: value for key, value in layout.items() if key not in ("template", "width")}
     for axis in (key for key in kept if key[:5] in ("xaxis", "yaxis")):
         kept[axis] = {key: value for key, value in kept[axis].items() if key not in ("domain", "type")}
-    return {"data": [{key: value for key, value in trace.items() if key != "uid"} for trace in data], "layout": kept}
+    traces = [{key: value for key, value in trace.items() if key not in ("uid", "_doNotReportToPy")} for trace in data]
+    return {"data": traces, "layout": kept}
 
 
-def drawn(root: Locator) -> dict[str, Any]:
-    """Return everything that an explorer shows, with numbers as short as a page has them."""
-    shown = root.evaluate(READ)
+def drawn(root: Locator, names: Sequence[str]) -> dict[str, Any]:
+    """Return everything that an explorer with these controls shows, with numbers as short as a page has them."""
+    shown = root.evaluate(READ, names)
     plot = _plain({"data": shown.pop("data"), "layout": shown.pop("layout")})
     return shown | {"width": plot["layout"]["width"]} | figure(**plot)
 
@@ -101,13 +110,21 @@ class Reader:
 
     def wrong(self) -> list[str]:
         """Return what is not as Python says."""
-        shown = drawn(self.root)
-        controls = {
-            name: [name in self.view.disabled, self.view.disabled.get(name, self.explorer.controls[name].help)]
-            for name in self.names
+        shown = drawn(self.root, self.names)
+        wanted = expected(self.view, shown["width"]) | {
+            "error": self.error,
+            "note": self.note(),
+            "controls": {
+                name: {"position": self.explorer.controls[name].values.index(self.state[name]), "disabled": name in self.view.disabled}
+                for name in self.names
+            },
+            "titles": self.titles(),
         }
-        wanted = expected(self.view, shown["width"]) | {"error": self.error, "controls": controls, "note": self.note()}
         return list(differences(shown, wanted))
+
+    def titles(self) -> dict[str, str]:
+        """Return what each control says when it is hovered: what it does, or why it does nothing."""
+        return {name: self.view.disabled.get(name, self.explorer.controls[name].help) for name in self.names}
 
     def note(self) -> str:
         """Return the sentence about the controls that this host lacks."""
@@ -126,7 +143,11 @@ class Reader:
         before, after = control.values.index(self.state[name]), control.values.index(value)
         self._put(name, before, after)
         self.moves.append(f"{name}={value!r}")
-        self.state[name] = value
+        self.follow(**{name: value})
+
+    def follow(self, **changes: Any) -> None:
+        """Know that the controls have been moved otherwise."""
+        self.state |= changes
         self._look()
 
     def _put(self, name: str, before: int, after: int) -> None:
@@ -182,3 +203,33 @@ class Reader:
     def leap(self, chance: Random) -> None:
         """Move to a state at random."""
         self.go({name: chance.choice(self.explorer.controls[name].values) for name in self.names})
+
+
+class LiveReader(Reader):
+    """The same in JupyterLab, where the kernel does the maths and every control is alive."""
+
+    def alive(self) -> tuple[str, ...]:
+        return tuple(self.explorer.controls)
+
+    def titles(self) -> dict[str, str]:
+        return {}  # widgets have theirs in places of their own
+
+    def assert_shows_what_python_says(self) -> None:
+        for _ in range(200):  # 10 s
+            if not self.wrong():
+                return
+            self.root.page.wait_for_timeout(50)
+        super().assert_shows_what_python_says()
+
+    def _put(self, name: str, before: int, after: int) -> None:
+        control, widget = self.explorer.controls[name], self.root.locator(f".mha-{name}")
+        if isinstance(control, Toggle):
+            widget.locator("input").set_checked(bool(after))
+        elif isinstance(control, Range):
+            widget.locator(".slider:not([disabled])").wait_for()
+            for _ in range(abs(after - before)):
+                widget.locator(".noUi-handle").press("ArrowRight" if after > before else "ArrowLeft")
+        elif widget.locator("select").count():
+            widget.locator("select").select_option(index=after)
+        else:
+            widget.locator("button").nth(after).click()
