@@ -34,7 +34,10 @@ CONTROLS: dict[str, Control] = {
     "batched": Toggle("batched", default=True, help="A batch of two sentences, or the first alone."),
     "key_padding_mask": Choice("key_padding_mask", ("None", "boolean", "float"), "boolean", "Blocks <pad> as a key."),
     "attn_mask": Choice(
-        "attn_mask", ("None", "causal", "causal, float", "one a head"), "None", "Blocks keys for each query: (L, S) or (N·H, L, S)."
+        "attn_mask",
+        ("None", "causal", "causal, float", "one a head"),
+        "None",
+        "Blocks keys for each query: (L, S) or (N·H, L, S).",
     ),
     "is_causal": Toggle("is_causal", help="A hint that attn_mask is causal."),
     "need_weights": Toggle("need_weights", default=True, help="Return the weights."),
@@ -53,6 +56,7 @@ class ExampleCall:
     """
 
     large = False
+    only_shown = ("sample", "row")  # the controls that change nothing about the call
     controls = CONTROLS | {
         "sample": Choice("sample", (0, 1), 1, "Which sentence of the batch is shown."),
         "row": Range("query row", (0, 1, 2, 3), 1, "The query to look at."),

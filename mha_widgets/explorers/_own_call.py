@@ -23,6 +23,8 @@ MASKS = ("key_padding_mask", "attn_mask")
 class OwnCall:
     """The source of what ``Module`` shows if it is given a module; see there for the arguments."""
 
+    only_shown = ("head", "row")  # the controls that change nothing about the call
+
     def __init__(
         self,
         module: nn.MultiheadAttention | MultiheadAttention,
@@ -59,11 +61,14 @@ class OwnCall:
     def _controls(self, L: int, H: int) -> dict[str, Control]:
         call = self._call
         controls: dict[str, Control] = {
-            name: Toggle(name, default=True, help="Pass your mask, or leave it out.") for name in MASKS if getattr(call, name) is not None
+            name: Toggle(name, default=True, help="Pass your mask, or leave it out.")
+            for name in MASKS
+            if getattr(call, name) is not None
         }
         if call.attn_mask is not None:
             controls["is_causal"] = Toggle("is_causal", default=call.is_causal, help="A hint that attn_mask is causal.")
-        controls["need_weights"] = Toggle("need_weights", default=call.need_weights and not self.large, help="Return the weights.")
+        returned = call.need_weights and not self.large
+        controls["need_weights"] = Toggle("need_weights", default=returned, help="Return the weights.")
         controls["average_attn_weights"] = Toggle(
             "average_attn_weights", default=call.average_attn_weights, help="Return their mean over the heads."
         )
@@ -85,7 +90,7 @@ class OwnCall:
         """Return the controls that do nothing, each with the reason."""
         reasons = {}
         if self.large:
-            reasons["need_weights"] = "The weights of all heads together would be too large; those that are shown are computed alone."
+            reasons["need_weights"] = "The weights of all heads together would be too large; those shown are computed alone."
         if not state["need_weights"]:
             reasons["average_attn_weights"] = "need_weights=False returns none to average."
         if "is_causal" in state and not state["attn_mask"]:
@@ -152,7 +157,8 @@ class OwnCall:
 
 def _each(name: str, tokens: Sequence[Any] | None, N: int, length: int, what: str) -> list[tuple[str, ...]]:
     """Return the labels of every sample: its own where there are N lists, otherwise the same for all."""
-    lists = isinstance(tokens, Sequence) and tokens and all(isinstance(one, Sequence) and not isinstance(one, str) for one in tokens)
+    several = isinstance(tokens, Sequence) and tokens
+    lists = several and all(isinstance(one, Sequence) and not isinstance(one, str) for one in tokens)
     if lists and len(tokens) != N:
         raise ValueError(f"{name} has {len(tokens)} lists for {N} sequences; pass one for each, or one for all.")
     return [labels(name, tokens[n] if lists else tokens, length, what) for n in range(N)]

@@ -16,7 +16,7 @@ from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
 from mha_widgets.explorers import _sentence
 from mha_widgets.explorers._habits import habits
 from mha_widgets.explorers._inputs import labels
-from mha_widgets.explorers._reduced import reduced
+from mha_widgets.explorers._reduced import block, reduced
 from mha_widgets.explorers._words import strongest
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
@@ -86,7 +86,8 @@ class CapturedMaps(Explorer):
         if captured is None:
             captured, tokens = _example(), _sentence.TOKENS
         if not isinstance(captured, Captured):
-            raise TypeError(f"Got a {type(captured).__name__}; pass what `with capture(model) as captured:` gives, after the run.")
+            got = type(captured).__name__
+            raise TypeError(f"Got a {got}; pass what `with capture(model) as captured:` gives, after the run.")
         self._captured = {path: list(calls) for path, calls in captured.items() if calls}
         if not self._captured:
             raise ValueError("No call was captured; run the model within the block: with capture(model) as captured: model(x).")
@@ -121,7 +122,8 @@ class CapturedMaps(Explorer):
             sizes |= dict(zip(("sample", "head", "row"), calls[state["call"]].shape[:3], strict=True))
         for name, size in sizes.items():
             if state[name] != "all" and state[name] >= size:
-                raise ValueError(f"{name} {state[name]} is not in {state['module']!r}, which has {size}; choose one below {size}.")
+                wanted = f"{name} {state[name]} is not in {state['module']!r}"
+                raise ValueError(f"{wanted}, which has {size}; choose one below {size}.")
         weights = calls[state["call"]]
         _, H, L, S = weights.shape
         chosen = range(H) if state["head"] == "all" else [state["head"]]
@@ -142,9 +144,9 @@ class CapturedMaps(Explorer):
         """Draw the map of each head that is shown."""
         drawn = []
         for head, weights in record.maps.items():
-            values, rows, columns, block = reduced(weights, record.rows, record.columns)
+            values, rows, columns = reduced(weights, record.rows, record.columns)
             nan = np.isnan(values) if np.isnan(values).any() else None
-            more = {"colours": "weight", "nan": nan, "selected_row": record.row // block[0], "role": f"head-{head % 8}"}
+            more = {"colours": "weight", "nan": nan, "selected_row": record.row // block(weights)[0], "role": f"head-{head % 8}"}
             drawn.append(Map(f"head {head}", f"(L, S) = {weights.shape}", values, rows, columns, **more))
         return panels.draw(drawn, per_row=4)
 
@@ -160,7 +162,7 @@ class CapturedMaps(Explorer):
         if record.maps[head][record.row].max() > 0:
             look = strongest(record.rows[record.row], record.columns, record.maps[head][record.row])
             facts.append((f"In head {head}, the sharpest here, ", *look))
-        high, wide = reduced(next(iter(record.maps.values())), record.rows, record.columns)[3]
+        high, wide = block(next(iter(record.maps.values())))
         if (high, wide) != (1, 1):
             facts.append((f"Each cell shows the largest weight of {high} × {wide}; captured[path] holds all of them.",))
         return tuple(facts)
@@ -169,7 +171,8 @@ class CapturedMaps(Explorer):
         """Return a program that makes ``weights`` of a complete state."""
         if self._own:
             return f"# captured is your own\nweights = captured[{state['module']!r}][{state['call']}]  # (N, H, L, S)"
-        return f"{SETTING}\n{HOOKS.format(path=state['module'].replace('.0.', '[0].').replace('.1.', '[1].'), call=state['call'])}"
+        path = state["module"].replace(".0.", "[0].").replace(".1.", "[1].")
+        return f"{SETTING}\n{HOOKS.format(path=path, call=state['call'])}"
 
 
 def _example() -> Captured:

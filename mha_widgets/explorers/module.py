@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings as python_warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from mha_widgets.attention import MultiheadAttention, trace
-from mha_widgets.attention.call import Call
+from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.pitfalls import pitfalls
 from mha_widgets.attention.steps import append_positions, attention_weights, in_projection
 from mha_widgets.attention.trace import effective_mask
 from mha_widgets.explorer import Explorer, Fact, Word
 from mha_widgets.explorers._example_call import ExampleCall
 from mha_widgets.explorers._own_call import OwnCall
-from mha_widgets.explorers._reduced import reduced
+from mha_widgets.explorers._reduced import block, reduced
 from mha_widgets.explorers._words import number, quoted
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
@@ -65,11 +66,35 @@ class Record:
     row: int
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A call that was made: what stays when another head or another query is looked at.
+
+    Attributes:
+        call, path, reasons, warnings: the call, its way, and what there is to say about both.
+        output: what the call returns first.
+        weights: what it returns second; None without ``need_weights``.
+        shapes: of the inputs, and of what is made of them.
+        look: from a sample and a head to the weights (L, S) and the mask, or None.
+    """
+
+    call: Call
+    path: Path
+    reasons: Sequence[Any]
+    warnings: Sequence[str]
+    output: Tensor
+    weights: Tensor | None
+    shapes: str
+    look: Callable[[int, int], tuple[Tensor, Tensor | None]]
+
+
 class Module(Explorer):
     """Shows a whole call of ``nn.MultiheadAttention``: shapes, maps, output, path and parameters.
 
     Given nothing, it shows a small example whose constructor and forward arguments are all controls.
     Given a module and its inputs, it calls a copy of the module on one sequence of the batch at a time.
+    The last call is kept, so that looking at another head or query makes no new one. Kept are its output and
+    either its weights and mask, 2²² numbers each at most, or the projected inputs, from which heads are worked out.
 
     Args:
         module: an ``nn.MultiheadAttention``, or ours.
@@ -113,6 +138,7 @@ class Module(Explorer):
             self._source = OwnCall(module, query, key, value, tokens, query_tokens, forward_arguments)
             self.page_controls = ()
         self.controls = self._source.controls
+        self._made = functools.lru_cache(maxsize=1)(functools.partial(_make, self._source))
         if isinstance(self._source, OwnCall):
             self.compute(**self.complete())  # says now what torch would refuse
 
@@ -128,7 +154,8 @@ class Module(Explorer):
         """
         try:
             with torch.random.fork_rng(), torch.set_grad_enabled(not state.get("no_grad", True)):
-                return _record(self._source, state)
+                made = self._made(*(setting for setting in state.items() if setting[0] not in self._source.only_shown))
+                return _record(self._source, state, made)
         except (AssertionError, RuntimeError) as error:
             raise ValueError(f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('.')}.") from error
 
@@ -137,7 +164,7 @@ class Module(Explorer):
         drawn = [_weights(record, f"head {head}", weights, head) for head, weights in record.heads.items()]
         if record.mean is not None and len(drawn) > 1:
             drawn.append(_weights(record, "mean, returned", record.mean, None))
-        output, rows, columns, _ = reduced(record.shown, record.rows, tuple(map(str, range(record.shown.shape[1]))))
+        output, rows, columns = reduced(record.shown, record.rows, tuple(map(str, range(record.shown.shape[1]))))
         limit = float(np.nanmax(np.abs(output), initial=0)) or 1.0
         subtitle = f"(L, E) = {record.shown.shape}"
         labels: dict[str, Any] = {"rows": rows, "columns": columns, "column_axis": FEATURE}
@@ -153,7 +180,7 @@ class Module(Explorer):
         facts.append(_sharpest(record))
         if record.warning:
             facts.append((Word(record.warning, "warn"),))
-        high, wide = reduced(next(iter(record.heads.values())), record.rows, record.columns)[3]
+        high, wide = block(next(iter(record.heads.values())))
         if (high, wide) != (1, 1):
             facts.append((f"Each cell of a map shows the largest weight of {high} × {wide}; the code gives all of them.",))
         else:
@@ -165,67 +192,81 @@ class Module(Explorer):
         return self._source.program(state)
 
 
-def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any]) -> Record:
-    call, n = source.call(state), source.index(state)
-    module, path = call.module, call.path()
-    heads, mask, mean, reasons, middle = {}, None, None, (), ""
+def _make(source: ExampleCall | OwnCall, *settings: tuple[str, Any]) -> _Made:
+    call = source.call(dict(settings))
+    path = call.path()
+    start = f"query {tuple(call.query.shape)}, key {tuple(call.key.shape)} → "
     if source.large:
-        output, weights = module(*call[1:])
-        head = state["head"]
-        heads[head], mask = _one_head(call, head)
-        warnings = pitfalls(call, path, mask)
-        blocked = {head: None if mask is None else mask[0, 0] == -math.inf}
-    else:
-        with python_warnings.catch_warnings():  # the trace says in words what they say
-            python_warnings.simplefilter("ignore")
-            traced = trace(*call)
-        every = traced["weights_after_dropout"]  # (N, H, L, S)
-        output, weights = traced.output, None
-        if call.need_weights:
-            weights = every.mean(dim=1) if call.average_attn_weights else every
-            weights = weights.squeeze(0) if call.query.dim() == 2 else weights
-            mean = every[n].mean(dim=0) if call.average_attn_weights else None
-        chosen = range(module.num_heads) if state.get("head", "all") == "all" else [state["head"]]
-        heads = {head: every[n, head] for head in chosen}
-        mask = next((step.tensor[n] for step in traced.steps if step.name == "mask"), None)
-        blocked = {head: None if mask is None else mask[head] == -math.inf for head in chosen}
-        warnings, reasons = traced.warnings, traced.why_not_fast_path
-        middle = f"q_heads {tuple(traced['q_heads'].shape)} → weights {tuple(every.shape)} → "
-    rows, columns = source.labels(state)
-    columns += ("bias",) * (module.bias_k is not None) + ("zero",) * module.add_zero_attn
-    shown = output if output.dim() == 2 else output[n] if module.batch_first else output[:, n]
-    return Record(
-        output=_array(output),
-        weights=None if weights is None else _array(weights),
-        rows=rows,
-        columns=columns,
-        heads={head: _array(one) for head, one in heads.items()},
-        blocked={head: None if one is None else _array(one) for head, one in blocked.items()},
-        mean=None if mean is None else _array(mean),
-        shown=_array(shown),
-        shapes=f"query {tuple(call.query.shape)}, key {tuple(call.key.shape)} → {middle}output {tuple(output.shape)}.",
-        path=path.value,
-        reason=reasons[0].words if reasons else "",
-        warning=warnings[0] if warnings else "",
-        parameters=sum(parameter.numel() for parameter in module.parameters()),
-        row=state["row"],
-    )
+        output = call.module(*call[1:])[0].detach()
+        q, k, mask = _projected(call, path)
+        look = functools.partial(_one_head, call, path, q, k)
+        return _Made(call, path, (), pitfalls(call, path, mask), output, None, f"{start}output {tuple(output.shape)}.", look)
+    with python_warnings.catch_warnings():  # the trace says in words what they say
+        python_warnings.simplefilter("ignore")
+        traced = trace(*call)
+    output, every = traced.output.detach(), traced["weights_after_dropout"].detach()  # (N, H, L, S)
+    mask = next((step.tensor.detach() for step in traced.steps if step.name == "mask"), None)
+    weights = None
+    if call.need_weights:
+        weights = every.mean(dim=1) if call.average_attn_weights else every
+    shapes = f"{start}q_heads {tuple(traced['q_heads'].shape)} → weights {tuple(every.shape)} → output {tuple(output.shape)}."
+
+    def look(n: int, head: int) -> tuple[Tensor, Tensor | None]:
+        return every[n, head], None if mask is None else mask[n, head]
+
+    return _Made(call, path, traced.why_not_fast_path, traced.warnings, output, weights, shapes, look)
 
 
-def _one_head(call: Call, head: int) -> tuple[Tensor, Tensor | None]:
-    """Return the weights (L, S) of one head of one sequence, and its mask; all heads together would be too large."""
+def _projected(call: Call, path: Path) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return queries (1, H, L, D), keys (1, H, S, D), and the mask that is added to their scores."""
     module, batch_first = call.module, call.module.batch_first or call.query.dim() == 2
     weight = module.in_proj_weight
     if weight is None:
         weight = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
     inputs = (call.query, call.key, call.value)
     q, k, _ = in_projection(*inputs, weight, module.in_proj_bias, module.num_heads, batch_first=batch_first)
-    mask = effective_mask(call, call.path(), q, k)
-    k = append_positions(k, module.bias_k, module.add_zero_attn)
-    if mask is not None:
-        mask = mask[:, head : head + 1] if mask.shape[1] > 1 else mask
-        mask = mask.expand(1, 1, q.shape[2], k.shape[2])
-    return attention_weights(q[:, head : head + 1], k[:, head : head + 1], mask)[0, 0], mask
+    return q.detach(), k.detach(), effective_mask(call, path, q, k)
+
+
+def _one_head(call: Call, path: Path, q: Tensor, k: Tensor, _: int, head: int) -> tuple[Tensor, Tensor | None]:
+    """Return the weights (L, S) of one head of one sequence, and its mask; all heads together would be too large."""
+    q, k = q[:, head : head + 1], k[:, head : head + 1]
+    if call.attn_mask is not None and call.attn_mask.dim() == 3:
+        call = call._replace(attn_mask=call.attn_mask[head : head + 1])
+    mask = effective_mask(call, path, q, k)
+    bias = None if call.module.bias_k is None else call.module.bias_k.chunk(call.module.num_heads, dim=-1)[head]
+    with torch.no_grad():
+        k = append_positions(k, bias, call.module.add_zero_attn)
+        weights = attention_weights(q, k, mask)[0, 0]
+    return weights, None if mask is None else mask[0, 0].expand(weights.shape)
+
+
+def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: _Made) -> Record:
+    module, n, output, weights = made.call.module, source.index(state), made.output, made.weights
+    chosen = range(module.num_heads) if state.get("head", "all") == "all" else [state["head"]]
+    looks = {head: made.look(n, head) for head in chosen}
+    rows, columns = source.labels(state)
+    columns += ("bias",) * (module.bias_k is not None) + ("zero",) * module.add_zero_attn
+    shown = output if output.dim() == 2 else output[n] if module.batch_first else output[:, n]
+    averaged = weights is not None and made.call.average_attn_weights
+    if weights is not None and made.call.query.dim() == 2:
+        weights = weights.squeeze(0)
+    return Record(
+        output=_array(output),
+        weights=None if weights is None else _array(weights),
+        rows=rows,
+        columns=columns,
+        heads={head: _array(one) for head, (one, _) in looks.items()},
+        blocked={head: None if mask is None else _array(mask == -math.inf) for head, (_, mask) in looks.items()},
+        mean=_array(made.weights[n]) if averaged else None,
+        shown=_array(shown),
+        shapes=made.shapes,
+        path=made.path.value,
+        reason=made.reasons[0].words if made.reasons else "",
+        warning=made.warnings[0] if made.warnings else "",
+        parameters=sum(parameter.numel() for parameter in module.parameters()),
+        row=state["row"],
+    )
 
 
 def _array(tensor: Tensor) -> np.ndarray:
@@ -237,9 +278,9 @@ def _nan(values: np.ndarray) -> np.ndarray | None:
 
 
 def _weights(record: Record, title: str, weights: np.ndarray, head: int | None) -> Map:
-    values, rows, columns, block = reduced(weights, record.rows, record.columns)
+    values, rows, columns = reduced(weights, record.rows, record.columns)
     blocked = None if head is None else record.blocked[head]
-    crossed = None if blocked is None or block != (1, 1) else blocked
+    crossed = None if blocked is None or block(weights) != (1, 1) else blocked
     nan = _nan(values)
     if crossed is not None:
         values = np.where(crossed, np.nan, values)  # a cross stands there
@@ -253,7 +294,7 @@ def _weights(record: Record, title: str, weights: np.ndarray, head: int | None) 
         colours="weight",
         blocked=crossed,
         nan=nan,
-        selected_row=record.row // block[0],
+        selected_row=record.row // block(weights)[0],
     )
 
 

@@ -75,6 +75,33 @@ def test_large_maps_are_reduced_and_said_to_be() -> None:
     assert "need_weights" in explorer.view().disabled
 
 
+def test_one_head_of_a_large_call_is_that_of_torch() -> None:
+    torch.manual_seed(0)
+    own = nn.MultiheadAttention(16, 8, add_bias_kv=True, add_zero_attn=True, batch_first=True, dtype=torch.float64)
+    x, mask = torch.randn(2, 740, 16).double(), torch.rand(16, 740, 740) < 0.3
+    explorer = explore(own, x, attn_mask=mask)
+    record = explorer.compute(**explorer.complete(sample=1, head=5))
+    with torch.no_grad():
+        output, weights = own(x, x, x, attn_mask=mask, average_attn_weights=False)
+    np.testing.assert_allclose(record.heads[5], weights[1, 5], rtol=1e-10)
+    np.testing.assert_array_equal(record.blocked[5][:, :-2], mask[8 + 5])
+    np.testing.assert_allclose(record.shown, output[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [7, 1024])
+def test_another_head_or_query_of_a_call_costs_no_new_one(length: int) -> None:
+    made = []
+    own = nn.MultiheadAttention(16, 8, batch_first=True)
+    own.register_forward_hook(lambda *_: made.append("a call"))
+    explorer = explore(own, torch.randn(2, length, 16))
+    for state in ({}, {"head": 3}, {"row": 5}, {"head": 1, "row": 2}):
+        explorer.view(**state)
+    assert made == ["a call"]
+    explorer.view(sample=1)
+    explorer.view(sample=1, training=False)
+    assert len(made) == 3
+
+
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
