@@ -9,8 +9,6 @@ of the page. The book asks for a median ratio, explorer to bare, of at most 1.3.
 
 from __future__ import annotations
 
-import inspect
-import json
 import socket
 import statistics
 import sys
@@ -20,9 +18,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import nbformat
 from jupyter_client import BlockingKernelClient
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
@@ -31,7 +29,7 @@ from mha_widgets.explorer import Explorer
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).parents[1] / "tests" / "browser")]
 from chromium import FLAGS, find_chromium  # noqa: E402
-from test_lab import TOKEN, lab  # noqa: E402
+from jupyter_lab import TOKEN, Lab, run_notebook, started  # noqa: E402
 
 PRESSES, FIRST = 24, 4  # of each of the three, and how many of them don't count
 CELLS = (
@@ -68,8 +66,8 @@ bare.update_layout(size)"""
 CONTROLS = ".widget-hslider, .widget-toggle-buttons, .widget-dropdown, .widget-checkbox"
 WATCH = """([cell, controls]) => {
   const inside = ({ target }) => (target.nodeType === 1 ? target : target.parentElement)?.closest(controls);
-  window.repaint = new Promise(done => {
-    let pressed = 0, last = 0, quiet;
+  window.repaint = new Promise((done, failed) => {
+    let pressed = 0, last = 0, quiet = setTimeout(() => failed("nothing was repainted"), 30000);
     addEventListener("keydown", () => { pressed = performance.now(); }, { capture: true, once: true });
     const observer = new MutationObserver(records => {
       if (!pressed || records.every(inside)) return;
@@ -88,41 +86,31 @@ WATCH = """([cell, controls]) => {
 def jupyterlab() -> Iterator[Callable[..., AbstractContextManager[tuple[Page, BlockingKernelClient]]]]:
     """Start JupyterLab, as the tests do, and a browser; yield what runs cells in a notebook of their own."""
     chromium = find_chromium()
-    with tempfile.TemporaryDirectory() as name, socket.socket() as probe, sync_playwright() as playwright:
+    with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-        probe.close()
-        folder = Path(name)
-        server = inspect.unwrap(lab)(SimpleNamespace(mktemp=lambda _: folder), port)
+    with tempfile.TemporaryDirectory() as folder, started(Path(folder), port) as lab, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        try:
-            yield partial(notebook, next(server), folder, browser)
-        finally:
-            next(server, None)
-            browser.close()
+        yield partial(notebook, lab, browser)
+        browser.close()
 
 
 @contextmanager
-def notebook(address: str, folder: Path, browser: Browser, *cells: str) -> Iterator[tuple[Page, BlockingKernelClient]]:
-    """Run cells, each of which shows a plot; yield the page and a second client of their kernel."""
-    sources = [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": cell} for cell in cells]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    path = folder / "notebooks" / "benchmark.ipynb"
-    path.write_text(json.dumps({"cells": sources, "metadata": kernel, "nbformat": 4, "nbformat_minor": 4}))
+def notebook(lab: Lab, browser: Browser, *cells: str) -> Iterator[tuple[Page, BlockingKernelClient]]:
+    """Run cells; yield the page and a second client of their kernel."""
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    made = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)), metadata={"kernelspec": kernel})
+    nbformat.write(made, lab.folder / "notebooks" / "benchmark.ipynb")
     page = browser.new_page(viewport={"width": 1280, "height": 3000})  # a cell out of sight would be taken out of the page
-    page.goto(f"{address}/lab/workspaces/benchmark/tree/notebooks/{path.name}?token={TOKEN}&reset")
-    page.get_by_text("| Idle").wait_for(timeout=60_000)
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    page.locator(".js-plotly-plot .main-svg:first-child").nth(len(cells) - 1).wait_for(timeout=120_000)
-    kernel_file = next((folder / "JUPYTER_DATA_DIR" / "runtime").glob("kernel-*.json"))
-    client = BlockingKernelClient(connection_file=str(kernel_file))
+    run_notebook("benchmark", lab, lambda address, _: page.goto(address) and page)
+    connection = next((lab.folder / "JUPYTER_DATA_DIR" / "runtime").glob("kernel-*.json"))
+    client = BlockingKernelClient(connection_file=str(connection))
     client.load_connection_file()
     client.start_channels()
     yield page, client
     client.stop_channels()
     page.close()
-    stop = f"{address}/api/kernels/{kernel_file.stem.removeprefix('kernel-')}?token={TOKEN}"
+    stop = f"{lab.address}/api/kernels/{connection.stem.removeprefix('kernel-')}?token={TOKEN}"
     urllib.request.urlopen(urllib.request.Request(stop, method="DELETE"))
 
 
@@ -147,14 +135,18 @@ def steady(explorer: Explorer) -> tuple[str, int]:
 
 def press(control: Locator, index: int, step: int) -> None:
     """Move a control of any kind by one key press to the value of this index."""
-    if control.locator(".noUi-handle").count():
-        control.locator(".noUi-handle").press("ArrowRight" if step > 0 else "ArrowLeft")
-    elif control.locator("select").count():
-        control.locator("select").press("ArrowDown" if step > 0 else "ArrowUp")
-    elif control.locator("button").count():
-        control.locator("button").nth(index).press("Enter")
+    handle, select, buttons = (control.locator(kind) for kind in (".noUi-handle", "select", "button"))
+    if handle.count():
+        moved, key = handle, "ArrowRight" if step > 0 else "ArrowLeft"
+    elif select.count():
+        moved, key = select, "ArrowDown" if step > 0 else "ArrowUp"
+    elif buttons.count():
+        moved, key = buttons.nth(index), "Enter"
     else:
-        control.locator("input").press("Space")
+        moved, key = control.locator("input"), "Space"
+    moved.focus()
+    control.page.wait_for_timeout(100)  # JupyterLab makes its cell the active one first
+    moved.press(key)
 
 
 def times(explorer: Explorer, run: Callable[..., Any]) -> tuple[str, list[tuple[float, ...]]]:
