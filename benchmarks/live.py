@@ -106,7 +106,7 @@ def notebook(lab: Lab, browser: Browser, *cells: str) -> Iterator[tuple[Page, Bl
     connection = next((lab.folder / "JUPYTER_DATA_DIR" / "runtime").glob("kernel-*.json"))
     client = BlockingKernelClient(connection_file=str(connection))
     client.load_connection_file()
-    client.start_channels()
+    client.start_channels(iopub=False)  # nobody would read there, and the kernel would keep it
     yield page, client
     client.stop_channels()
     page.close()
