@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mha_widgets.figures.slices import Slices
 from mha_widgets.figures.maps import Frame, Map
 
 THIRDS = ("query", "key", "value")
 FEATURE = ("feature", "soft")
 MOST_LABELS = 24
+SMALL = (0.4, 0.5)  # cells of the weights: there are many
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,12 @@ def packed_map(record: Record) -> Map:
     rows = tuple(f"{third[0]} {row + index * E}" for index, third in enumerate(THIRDS) for row in range(E))
     frames = [_framed(index * E, (index + 1) * E, E, third) for index, third in enumerate(THIRDS)]
     subtitle = f"{_size(record.packed, '3E, E')}, colours −{limit:.2f} to {limit:.2f}"
-    return Slices(
+    return Map(
         *("in_proj_weight", subtitle, _short(record.packed), rows, _numbered(E), "ink", ("row", "soft"), FEATURE),
         limit=limit,
         frames=[*frames, _framed(*record.rows, E, "ink", 3.5)],
-        every=_labelled(record, len(rows)),
+        cell=SMALL,
+        label_every=_labelled(record, len(rows)),
     )
 
 
@@ -104,11 +105,12 @@ def _separate(record: Record, index: int) -> Map:
     third, weight = THIRDS[index], record.separate[index]
     chosen = [_framed(*record.rows, weight.shape[1], "ink", 3.5)] if third == record.third else []
     size, columns = _size(weight, f"E, {('E', 'kdim', 'vdim')[index]}"), _numbered(weight.shape[1])
-    return Slices(
+    return Map(
         *(f"{third[0]}_proj_weight", size, _short(weight), _numbered(len(weight)), columns, third, ("row", "soft"), FEATURE),
         limit=_limit(*record.separate),
         frames=[_framed(0, *weight.shape, third), *chosen],
-        every=_labelled(record, len(weight)),
+        cell=SMALL,
+        label_every=_labelled(record, len(weight)),
     )
 
 

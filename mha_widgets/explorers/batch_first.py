@@ -201,6 +201,7 @@ def _data(r: Record) -> Map:
         hover="x[%{y}, %{x}]: sentence %{customdata[0]}, %{text}",
         customdata=np.array(numbers)[..., None],
         frames=rows if r.batch_first else columns,
+        cell=(1, 1.8),
         told=words,
     )
 
@@ -234,7 +235,7 @@ def _change(r: Record) -> Plot:
     y["ticktext"] = [literal(word, LONGEST_WORD + 2) for word in words]
     x = titled(("moves by up to", "output")) | {"range": [0, 1.3 * max(float(moved.max()), 1e-3)], "showticklabels": False}
     table = words, ["moves by up to"], [[number(value)] for value in moved]
-    return Plot("What moves", f"edited: {edited}", [bars], x, y, table, role="output", size=(len(words), 3.5), below=30)
+    return Plot("What moves", f"edited: {edited}", [bars], x, y, table, role="output", size=(len(words), 4), below=30)
 
 
 def _reading(r: Record) -> Fact:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import unescape
 from typing import Any
 
 import numpy as np
 
-from mha_widgets.figures.panels import NARROW, Axes, Panel, cell_of, label_height, label_width, labelled
+from mha_widgets.figures.panels import NARROW, TIGHTEST, Axes, Panel, cell_of, label_height, label_width, labelled
 from mha_widgets.figures.theme import CLEAR, colour, scale
 
-SMALLEST_NUMBERED, SMALLEST_PARTED = 24, 6  # px: cells from these sizes on show numbers, and gaps between them
+SMALLEST_NUMBERED, SMALLEST_PARTED = 18, 6  # px: cells from these sizes on can show numbers, and gaps between them
+DIGIT, SIGN = 7, 4  # px: how wide they are in a cell
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Map(Panel):
         nan: (rows, columns), the cells to mark as NaN.
         selected_row, selected_column: what to frame.
         frames: more frames, drawn below those.
+        cell: the height and the width of each cell, in cells of a square map.
+        label_every: label each so-many-th row; all, or as many as there is room for, if not given.
         told: (rows, columns), what the table beside it says, if not what the cells do.
     """
 
@@ -82,12 +86,14 @@ class Map(Panel):
     selected_row: int | None = None
     selected_column: int | None = None
     frames: Sequence[Frame] = ()
+    cell: tuple[float, float] = (1, 1)
+    label_every: int | None = None
     told: Sequence[Sequence[str]] | None = None
 
     @property
     def size(self) -> tuple[float, float]:
-        """Rows and columns."""
-        return len(self.rows), len(self.columns)
+        """Height and width in cells."""
+        return self.cell[0] * len(self.rows), self.cell[1] * len(self.columns)
 
     @property
     def left(self) -> float:
@@ -102,8 +108,9 @@ class Map(Panel):
     def axes(self, index: str, every: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the axes: rows from the top, square cells."""
         x = labelled(self.columns, self.column_axis, every) | {"range": [-0.5, len(self.columns) - 0.5]}
-        y = labelled(self.rows, self.row_axis, every) | {"range": [len(self.rows) - 0.5, -0.5], "scaleanchor": f"x{index}"}
-        return x, y | {"tickangle": 0}
+        y = labelled(self.rows, self.row_axis, self.label_every or every) | {"range": [len(self.rows) - 0.5, -0.5], "tickangle": 0}
+        square = {} if self.cell[0] == self.cell[1] else {"scaleratio": self.cell[0] / self.cell[1]}
+        return x, y | {"scaleanchor": f"x{index}"} | square
 
     def shapes(self, index: str) -> list[dict[str, Any]]:
         """Return the frames."""
@@ -134,7 +141,7 @@ class Map(Panel):
             heatmap["text"] = self.text
         if self.customdata is not None:
             heatmap["customdata"] = self.customdata
-        numbered = min(cell, cell_of([self], NARROW)) >= SMALLEST_NUMBERED
+        numbered = self._room_for_numbers(min(cell * TIGHTEST, cell_of([self], NARROW)))
         if numbered:
             heatmap["texttemplate"] = self.number
         if cell < SMALLEST_PARTED:
@@ -156,6 +163,17 @@ class Map(Panel):
                 | {"textfont": {"color": colour("warn"), "size": 10.5, "weight": 600}}
             )
         return traces
+
+
+    def _room_for_numbers(self, cell: float) -> bool:
+        if self.number == "%{text}":
+            shown = [unescape(word) for word in np.ravel(self.text)]
+        else:
+            form = self.number.removeprefix("%{z:").removesuffix("}")
+            shown = [f"{value:{form}}" for value in np.ravel(self.values) if not np.isnan(value)]
+        widest = max((sum(DIGIT if letter.isalnum() else SIGN for letter in word) for word in shown), default=0)
+        high, wide = self.cell
+        return min(high, wide) * cell >= SMALLEST_NUMBERED and wide * cell >= widest + 1
 
 
 def _marks(columns: np.ndarray, rows: np.ndarray, axes: Axes, word: str) -> dict[str, Any]:

@@ -12,9 +12,12 @@ import plotly.graph_objects as go
 from mha_widgets.figures.theme import TEMPLATE, colour
 
 WIDE, NARROW = 860, 330  # px: the widths that a figure is laid out for
-NARROW_BELOW = 680  # px: in less room than this, panels are stacked
+NARROW_BELOW = 700  # px: in less room than this, panels are stacked
+TIGHTEST = NARROW_BELOW / WIDE  # a figure side by side shrinks as far as this, and its letters do not
 LARGEST_CELL = {WIDE: 44, NARROW: 40}
 LETTER, LINE, TITLE = 8.2, 20, 52  # px: a letter's width, a text line's height, the room above a panel
+TITLE_LETTER, SUBTITLE_LETTER = 8, 7  # px
+EDGE = 14  # px: the room to the right of the last panel, where half a label may stand out
 LONGEST_LABEL = 12
 LABEL = 13  # px: the room that a label takes on its axis
 ROOMY = 3 * LETTER  # px: in cells from this size on, labels of three letters stand beside each other without touching
@@ -120,7 +123,7 @@ def labelled(labels: Sequence[str], title: tuple[str, str], every: int = 1) -> d
     return titled(title) | {
         "tickvals": list(range(0, len(labels), every)),
         "ticktext": [literal(label) for label in labels[::every]],
-        "tickangle": _angle(labels),
+        "autotickangles": [0, -45],  # slanted where they would touch
     }
 
 
@@ -137,26 +140,36 @@ def label_width(labels: Sequence[str]) -> float:
 
 def label_height(labels: Sequence[str]) -> float:
     """Return the room for labels and a title below, in px."""
-    slanted = 0.65 * LETTER * min(max(map(len, labels)), LONGEST_LABEL) if _angle(labels) else 0
-    return slanted + 2.5 * LINE
+    longest = min(max(map(len, labels)), LONGEST_LABEL)
+    return 2.5 * LINE + (0.65 * LETTER * longest if longest > 2 else 0)  # they may be slanted
 
 
 def cell_of(panels: Sequence[Panel], width: int) -> float:
     """Return how many px a cell can have if these panels share a width."""
-    room = width - sum(panel.left for panel in panels)
-    return min(LARGEST_CELL[width], room / sum(panel.size[1] for panel in panels))
+    columns, labels = sum(panel.size[1] for panel in panels), sum(panel.left for panel in panels)
+    cell = LARGEST_CELL[width]
+    for _ in range(4):  # smaller cells leave more of the outer titles beside their panels
+        left, right = _overhang(panels, cell, width)
+        cell = min(cell, (width - labels - left - right) / columns)
+    return cell
 
 
-def _angle(labels: Sequence[str]) -> int:
-    return -45 if max(map(len, labels)) > 3 else 0
+def _overhang(panels: Sequence[Panel], cell: float, width: int) -> tuple[float, float]:
+    shrink = TIGHTEST if width == WIDE else 1
+    over = []
+    for panel in (panels[0], panels[-1]):
+        title = max(TITLE_LETTER * len(panel.title), SUBTITLE_LETTER * len(panel.subtitle)) / shrink
+        over.append((title - cell * panel.size[1]) / 2)
+    return max(0.0, over[0] - panels[0].left), max(EDGE, over[1])
 
 
 def _rows(rows: Sequence[Sequence[Panel]], cell: float) -> tuple[list[Box], int, float]:
     boxes, top = [], 0.0
     for row in rows:
-        used = sum(panel.left + cell * panel.size[1] for panel in row)
-        gap = min(40.0, (WIDE - used) / max(1, len(row) - 1))
-        left = (WIDE - used - gap * (len(row) - 1)) / 2
+        over = _overhang(row, cell, WIDE)
+        free = WIDE - sum(panel.left + cell * panel.size[1] for panel in row) - sum(over)
+        gap = min(40.0, free / max(1, len(row) - 1))
+        left = over[0] + (free - gap * (len(row) - 1)) / 2
         for panel in row:
             left += panel.left
             boxes.append((left, top + TITLE, cell * panel.size[1], cell * panel.size[0]))
@@ -170,7 +183,8 @@ def _stack(panels: Sequence[Panel]) -> tuple[list[Box], int, float]:
     for panel in panels:
         cell = cell_of([panel], NARROW)
         rows, columns = panel.size
-        left = panel.left + max(0, NARROW - panel.left - cell * columns) / 2
+        before, after = _overhang([panel], cell, NARROW)
+        left = before + panel.left + max(0, NARROW - before - panel.left - cell * columns - after) / 2
         boxes.append((left, top + TITLE, cell * columns, cell * rows))
         top += TITLE + cell * rows + panel.below + 6
     return boxes, NARROW, top

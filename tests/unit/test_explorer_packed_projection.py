@@ -111,7 +111,7 @@ def test_the_product_is_told_and_drawn() -> None:
     np.testing.assert_allclose(source @ weight, projected, atol=0.03)  # drawn with two or three digits
     assert figure.data[2].meta["columns"] == ["8", "9", "10", "11"]
     assert figure.layout.yaxis.ticktext == ("q 0", "q 4", "k 8", "k 12", "v 16", "v 20")
-    assert figure.layout.yaxis.scaleanchor is None
+    assert figure.layout.yaxis.scaleratio == 0.8  # rows are flatter than columns are wide
 
 
 def test_heads_that_do_not_exist_are_said_and_the_only_one_needs_no_choice() -> None:

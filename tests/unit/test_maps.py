@@ -9,7 +9,7 @@ import pytest
 
 from mha_widgets import markup
 from mha_widgets.figures.maps import Map
-from mha_widgets.figures.panels import draw, literal
+from mha_widgets.figures.panels import TIGHTEST, TITLE_LETTER, WIDE, draw, literal
 
 VALUES = np.arange(15.0).reshape(3, 5) / 14
 ONE = Map("Weights", "rows sum to 1", VALUES, ["a", "b", "c"], ["p", "q", "r", "s", "t"], colours="weight")
@@ -105,3 +105,21 @@ def test_labels_are_literal(token: str, shown: str) -> None:
 
 def test_the_whole_token_is_kept_for_the_table() -> None:
     assert draw([replace(ONE, rows=["x" * 60, "b", "c"])]).data[0].meta["rows"][0] == "x" * 60
+
+
+@pytest.mark.parametrize("number, value, shown", [("%{z:.2f}", 0.25, True), ("%{z:.2f}", -1000.25, False), ("%{z:.0f}", -1000.25, True)])
+def test_numbers_are_shown_where_they_fit(number: str, value: float, shown: bool) -> None:
+    columns = [str(column) for column in range(7)]
+    values = np.full((2, 7), 0.5)
+    values[1, 3] = value
+    figure = draw([Map("M", "", values, ["a", "b"], columns, number=number)])
+    assert (figure.data[0].texttemplate == number) is shown
+
+
+def test_a_long_title_has_room_beside_small_maps() -> None:
+    title = "a title of forty letters, or some more .."
+    figure = draw([Map(title, "", np.zeros((2, 2)), "ab", "ab") for _ in range(2)])
+    outer = [note.x for note in figure.layout.annotations if note.text == title]
+    half = len(title) * TITLE_LETTER / TIGHTEST / 2 / WIDE
+    assert outer[0] - half > -0.001 and outer[-1] + half < 1.001
+    assert figure.layout.xaxis2.domain[1] < 0.9
