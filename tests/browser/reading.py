@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import combinations, product
 from random import Random
 from typing import Any
@@ -39,13 +39,22 @@ READ = """(root, names) => {
 }"""
 
 
+OWN = {"uid", "_doNotReportToPy", "domain", "type"}  # which trace is which; domains with square cells; a type for every axis
+IMPLIED = {"autorange", "zauto", "autocolorscale"}  # no longer automatic where a range or a scale is given
+
+
 def figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]:
-    """Return a figure without what plotly adds: which trace is which, a type for every axis, domains with square cells."""
+    """Return a figure without what plotly writes into it."""
     kept = {key: value for key, value in layout.items() if key not in ("template", "width")}
-    for axis in (key for key in kept if key[:5] in ("xaxis", "yaxis")):
-        kept[axis] = {key: value for key, value in kept[axis].items() if key not in ("domain", "type")}
-    traces = [{key: value for key, value in trace.items() if key not in ("uid", "_doNotReportToPy")} for trace in data]
-    return {"data": traces, "layout": kept}
+    for axis in [key for key in kept if key[:5] in ("xaxis", "yaxis")]:
+        kept[axis] = _given(kept[axis], OWN)
+    return {"data": [_given(trace, OWN - {"type"}) for trace in data], "layout": _given(kept)}
+
+
+def _given(part: dict[str, Any], own: Set[str] = frozenset()) -> dict[str, Any]:
+    """Return what is not plotly's own, nor implied, nor empty."""
+    found = {key: _given(value) if isinstance(value, dict) else value for key, value in part.items() if key not in own}
+    return {key: value for key, value in found.items() if value not in ({}, []) and not (key in IMPLIED and value is False)}
 
 
 def drawn(root: Locator, names: Sequence[str]) -> dict[str, Any]:
@@ -115,8 +124,9 @@ class Reader:
             "error": self.error,
             "note": self.note(),
             "controls": {
-                name: {"position": self.explorer.controls[name].values.index(self.state[name]), "disabled": name in self.view.disabled}
-                for name in self.names
+                name: {"position": control.values.index(self.state[name]), "disabled": name in self.view.disabled}
+                for name, control in self.explorer.controls.items()
+                if name in self.names
             },
             "titles": self.titles(),
         }
@@ -179,6 +189,7 @@ class Reader:
                     self.move(name, value)
                     yield
                 self.move(name, base[name])
+                yield
 
     def _base(self, name: str) -> dict[str, Any] | None:
         """Find the state nearest to the explorer's own in which a control does something."""

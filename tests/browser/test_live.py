@@ -89,6 +89,14 @@ def test_many_keys_pressed_fast_end_in_the_last_state(notebook: Page) -> None:
     reader.assert_shows_what_python_says()
 
 
+def test_buttons_clicked_fast_end_in_the_last_state(notebook: Page) -> None:
+    reader = show(notebook, "CapturedMaps")
+    for module, call in (("layers.1.self_attn", 1), ("layers.0.self_attn", 0)) * 4:
+        reader.move("module", module)
+        reader.move("call", call)
+        reader.assert_shows_what_python_says()
+
+
 def test_two_displays_of_one_explorer_and_a_cell_that_sets_it_stay_in_step(notebook: Page) -> None:
     first = show(notebook, "DotProduct", "own = explorers.DotProduct(); own")
     second = show(notebook, "DotProduct", "own")
