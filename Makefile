@@ -18,7 +18,7 @@ apt = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update &
 say = { echo "$(1)" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab notebooks test browser parity bench clean
+.PHONY: help book serve lab notebooks picture test browser parity bench clean
 
 help: ## List what you can make
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -57,6 +57,9 @@ browser: $(TEST_READY) ## Find a Chromium for the tests, or install one
 	@$(BIN)/python tests/chromium.py || $(call apt,chromium) || $(BIN)/playwright install chromium
 	@$(BIN)/python tests/chromium.py || $(call say,No Chromium could be installed: install chromium or google-chrome and try again.)
 
+picture: browser ## Take the picture at the top of the README
+	$(BIN)/python tools/picture.py
+
 test: export OMP_NUM_THREADS = 1
 test: browser book ## Run every test: package, notebooks, site, browser
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --nbval --ignore tests/browser
@@ -66,7 +69,8 @@ parity: export OMP_NUM_THREADS = 1
 parity: $(TEST_READY) ## Compare 10000 random calls with torch
 	$(BIN)/pytest tests/unit/test_multihead.py --hypothesis-profile=parity --hypothesis-show-statistics
 
-bench: $(TEST_READY) ## Run the benchmarks
+bench: browser ## Run the benchmarks
+	$(BIN)/pip install --no-deps -r benchmarks/requirements.txt
 	@for script in benchmarks/*.py; do echo "$$script"; $(BIN)/python "$$script" || exit 1; done
 
 clean: ## Remove the site and all caches (.venv stays)
