@@ -7,6 +7,7 @@ from typing import Any
 
 import anywidget
 import ipywidgets as widgets
+import numpy as np
 import plotly.graph_objects as go
 import traitlets
 from plotly.basedatatypes import BasePlotlyType
@@ -136,20 +137,32 @@ def update(shown: go.FigureWidget, data: list[dict[str, Any]], layout: dict[str,
         if [trace.type for trace in shown.data] != [trace["type"] for trace in data]:
             shown.data = ()
             shown.add_traces(data)
-        for old, new in zip(shown.data, data, strict=True):
-            _assign(old, new)
-        _assign(shown.layout, layout)
+        for old, new in zip((*shown.data, shown.layout), (*data, layout), strict=True):
+            _assign(old, old.to_plotly_json(), new)
 
 
-def _assign(old: BasePlotlyType, new: dict[str, Any]) -> None:
+def _assign(shown: BasePlotlyType, old: dict[str, Any], new: dict[str, Any]) -> None:
     # Leaf by leaf: plotly.js forgets how it has narrowed an axis only if told of xaxis.domain itself.
-    for key in old.to_plotly_json().keys() - new.keys() - {"uid"}:
-        old[key] = None
+    # Plain values are compared first: asking plotly's objects takes longer than all the rest.
+    for key in old.keys() - new.keys() - {"uid"}:
+        shown[key] = None
     for key, value in new.items():
-        if key in old and isinstance(old[key], BasePlotlyType) and key != "template":
-            _assign(old[key], value)
-        elif key not in ("type", "uid"):
-            old[key] = value
+        if key == "uid" or _same(old.get(key), value):
+            continue
+        if isinstance(old.get(key), dict) and isinstance(shown[key], BasePlotlyType) and key != "template":
+            _assign(shown[key], old[key], value)
+        else:
+            shown[key] = value
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return one == other
 
 
 def _widget(control: Control) -> widgets.ValueWidget:

@@ -166,14 +166,16 @@ class Map(Panel):
 
 
     def _room_for_numbers(self, cell: float) -> bool:
+        high, wide = self.cell
+        if min(high, wide) * cell < SMALLEST_NUMBERED:
+            return False
         if self.number == "%{text}":
             shown = [unescape(word) for word in np.ravel(self.text)]
         else:
             form = self.number.removeprefix("%{z:").removesuffix("}")
             shown = [f"{value:{form}}" for value in np.ravel(self.values) if not np.isnan(value)]
         widest = max((sum(DIGIT if letter.isalnum() else SIGN for letter in word) for word in shown), default=0)
-        high, wide = self.cell
-        return min(high, wide) * cell >= SMALLEST_NUMBERED and wide * cell >= widest + 1
+        return wide * cell >= widest + 1
 
 
 def _marks(columns: np.ndarray, rows: np.ndarray, axes: Axes, word: str) -> dict[str, Any]:

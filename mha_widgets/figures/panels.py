@@ -120,11 +120,11 @@ def draw(panels: Sequence[Panel], per_row: int | None = None) -> go.Figure:
 
 def labelled(labels: Sequence[str], title: tuple[str, str], every: int = 1) -> dict[str, Any]:
     """Return an axis with labels at 0, 1, 2 and so on, shown literally, and a title in its colour role."""
-    return titled(title) | {
-        "tickvals": list(range(0, len(labels), every)),
-        "ticktext": [literal(label) for label in labels[::every]],
-        "autotickangles": [0, -45],  # slanted where they would touch
-    }
+    shown = list(map(literal, labels))
+    # When pointed at, a place without a label must tell its own: plotly takes it from an alias of its number.
+    text = {"ticktext": shown} if every == 1 else {"labelalias": {str(place): label for place, label in enumerate(shown)}}
+    slanted = {"autotickangles": [0, -45]}  # where they would touch
+    return titled(title) | {"tickvals": list(range(0, len(labels), every))} | text | slanted
 
 
 def titled(title: tuple[str, str]) -> dict[str, Any]:
