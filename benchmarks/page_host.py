@@ -36,7 +36,8 @@ MEASURE = """states => {
   function set(name, index) {
     const inputs = [...form.elements].filter(input => input.name === name);
     if (inputs[0].type === "radio") { inputs[index].checked = true; return inputs[index]; }
-    inputs[0].value = index;
+    if (inputs[0].type === "checkbox") inputs[0].checked = Boolean(index);
+    else inputs[0].value = index;
     return inputs[0];
   }
   return [median(ours), median(theirs), median(ratios)];
@@ -51,7 +52,8 @@ def main() -> None:
         for name, explorer_class in explorers.catalog().items():
             explorer, path = explorer_class(), Path(folder) / f"{name}.html"
             explorer.write_html(path)
-            sizes = {control: len(explorer.controls[control].values) for control in reversed(explorer.controls)}
+            alive = reversed(explorer.page_controls or tuple(explorer.controls))
+            sizes = {control: len(explorer.controls[control].values) for control in alive}
             states = [{c: random.Random(f"{i} {c}").randrange(n) for c, n in sizes.items()} for i in range(120)]
             page = browser.new_page()
             page.goto(path.as_uri())

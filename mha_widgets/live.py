@@ -20,7 +20,10 @@ COPY = ' onclick="navigator.clipboard.writeText(this.parentNode.querySelector(\'
 
 
 class _Screen(anywidget.AnyWidget):
-    """Tells the kernel how wide the explorer is shown, and whether on a dark ground."""
+    """Tells the kernel how wide the explorer is shown, and whether on a dark ground; tells readers what controls do.
+
+    ipywidgets itself shows no tooltip on what has a description.
+    """
 
     _esm = """
     export default {
@@ -28,17 +31,26 @@ class _Screen(anywidget.AnyWidget):
         const tell = (name, value) => { model.set(name, value); model.save_changes(); };
         const look = () => tell("dark", document.body.dataset.jpThemeLight === "false");
         const theme = new MutationObserver(look);
+        const title = () => {
+          for (const [name, text] of Object.entries(model.get("titles"))) {
+            const control = el.closest(".mha-explorer")?.querySelector(`.mha-${name}`);
+            for (const part of control ? [control, ...control.querySelectorAll("[title]")] : []) part.title = text;
+          }
+        };
         const size = new ResizeObserver(([{ contentRect }]) => {
           if (contentRect.width) tell("width", Math.floor(contentRect.width));
+          title();
         });
+        model.on("change:titles", title);
         theme.observe(document.body, { attributeFilter: ["data-jp-theme-light"] });
         size.observe(el);
         look();
-        return () => { theme.disconnect(); size.disconnect(); };
+        return () => { model.off("change:titles", title); theme.disconnect(); size.disconnect(); };
       },
     };
     """
     dark = traitlets.Bool(False).tag(sync=True)
+    titles = traitlets.Dict().tag(sync=True)
     width = traitlets.Int(860).tag(sync=True)
 
 
@@ -47,7 +59,7 @@ class Live:
 
     Attributes:
         explorer: what is shown.
-        controls: the widget of each control.
+        controls: the widget of each control; its value is the place of the control's value among all.
         figure: the figure, changed in place.
         widget: everything together, to be displayed.
 
@@ -87,12 +99,14 @@ class Live:
 
     def _moved(self, _: Any) -> None:
         if not self._following:
-            self.explorer.set(**{name: control.value for name, control in self.controls.items()})
+            controls = self.explorer.controls
+            self.explorer.set(**{name: controls[name].values[widget.value] for name, widget in self.controls.items()})
 
     def _follow(self, _: Any = None) -> None:
         self._following = True
         for name, value in self.explorer.state.items():
-            self.controls[name].value = value
+            place = self.explorer.controls[name].values.index(value)
+            self.controls[name].value = type(self.controls[name].value)(place)  # a check box takes no 1 for True
         self._following = False
         try:
             self._last = self.explorer.view(**self.explorer.state)
@@ -122,7 +136,7 @@ class Live:
         self._table.value = f'<div class="mha-table"><div>{markup.tables(view.figure)}</div></div>'
         for name, widget in self.controls.items():
             widget.disabled = name in view.disabled
-            widget.tooltip = view.disabled.get(name, self.explorer.controls[name].help)
+        self._screen.titles = {name: view.disabled.get(name, control.help) for name, control in self.explorer.controls.items()}
 
 
 def update(shown: go.FigureWidget, data: list[dict[str, Any]], layout: dict[str, Any]) -> None:
@@ -166,16 +180,16 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _widget(control: Control) -> widgets.ValueWidget:
-    options = list(zip(control.words, control.values, strict=True))
-    common: dict[str, Any] = {"value": control.default, "description": control.label, "style": {"description_width": "initial"}}
+    # Values are places: ipywidgets takes a chosen None for nothing chosen.
+    common: dict[str, Any] = {"description": control.label, "style": {"description_width": "initial"}}
     if isinstance(control, Toggle):
         return widgets.Checkbox(**common, indent=False)
-    if not isinstance(control, Choice):
-        return widgets.SelectionSlider(options=options, **common)
-    if len(options) <= markup.MOST_BUTTONS:
+    if isinstance(control, Choice) and len(control.words) <= markup.MOST_BUTTONS:
         common["style"] |= {"button_width": "auto"}
-        return widgets.ToggleButtons(options=options, **common)
-    return widgets.Dropdown(options=options, **common)
+        # A word that is its place, such as "0" for the first, would keep its button from being disabled.
+        return widgets.ToggleButtons(options=[(f"{word} ", place) for place, word in enumerate(control.words)], **common)
+    options = [(word, place) for place, word in enumerate(control.words)]
+    return (widgets.Dropdown if isinstance(control, Choice) else widgets.SelectionSlider)(options=options, **common)
 
 
 def _fold(title: str, content: widgets.HTML) -> widgets.VBox:

@@ -140,8 +140,9 @@
       if (!window.Plotly || !width) return;
       const style = getComputedStyle(root);
       const colours = (role) => style.getPropertyValue(role).trim();
+      // Not react: where it narrows an axis, it goes on from what it did to the axis before.
       const drawn = coloured({ data: view.figure.data, layout }, colours);
-      window.Plotly.react(host, drawn.data, drawn.layout, { displayModeBar: false, doubleClick: false });
+      window.Plotly.newPlot(host, drawn.data, drawn.layout, { displayModeBar: false, doubleClick: false });
     }
 
     form.addEventListener("input", (event) => {
