@@ -63,7 +63,7 @@ def scale(name: str) -> list[list[float | str]]:
     return [[i / 4, colour(f"{name}-{i}")] for i in range(5)]
 
 
-_AXIS = {"ticks": "", "showgrid": False, "zeroline": False, "constrain": "domain", "fixedrange": True}
+_AXIS = {"ticks": "", "showgrid": False, "zeroline": False, "constrain": "domain", "fixedrange": True, "ticklabelstandoff": 3}
 _AXIS |= {"title": {"standoff": 6, "font": {"size": TEXT_SIZE}}}
 TEMPLATE = go.layout.Template(
     layout={
@@ -76,7 +76,7 @@ TEMPLATE = go.layout.Template(
         "annotationdefaults": {"xref": "paper", "yref": "paper", "xanchor": "center", "yanchor": "bottom", "showarrow": False},
         "shapedefaults": {"fillcolor": CLEAR},
         "xaxis": _AXIS,
-        "yaxis": _AXIS | {"constraintoward": "top", "ticklabelstandoff": 3},
+        "yaxis": _AXIS | {"constraintoward": "top"},
     },
     data={
         "bar": [{"textposition": "outside", "cliponaxis": False, "textfont": {"size": 11}, "showlegend": False}],
