@@ -43,14 +43,16 @@ def started(folder: Path, port: int) -> Iterator[Lab]:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 120
-        while not _answers(f"{address}/api?token={TOKEN}"):
-            assert server.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.5)
-        yield Lab(address, folder)
-        server.terminate()
-        server.wait()
+        try:
+            address = f"http://127.0.0.1:{port}"
+            deadline = time.monotonic() + 120
+            while not _answers(f"{address}/api?token={TOKEN}"):
+                assert server.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.5)
+            yield Lab(address, folder)
+        finally:
+            server.terminate()
+            server.wait()
 
 
 def _answers(address: str) -> bool:
