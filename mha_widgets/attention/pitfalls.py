@@ -47,8 +47,9 @@ def _rows_without_a_key(path: Path, mask: Tensor | None) -> Iterable[str]:
         rows.setdefault(n, set()).add(row)
     where = [f"sequence {n}: {_listed(sorted(queries))}" for n, queries in rows.items()]
     heads = "" if (empty == empty[:, :1]).all() else " in some of the heads"
+    gradients = ", and so does every gradient behind them" if torch.is_grad_enabled() else ""
     here = {
-        Path.EXPLICIT: "here they become NaN, and so does every gradient behind them; "
+        Path.EXPLICIT: f"here they become NaN{gradients}; "
         "with need_weights=False, off the fast path, they would be zeros before the output projection",
         Path.SDPA: "here they become zeros before the output projection; with need_weights=True or on the native fast path they are NaN",
         Path.NATIVE: "here they become NaN; off the fast path with need_weights=False they would be zeros before the output projection",
@@ -73,21 +74,22 @@ def _layout(call: Call) -> Iterable[str]:
 
 
 def _polarity(call: Call) -> Iterable[str]:
-    padding = call.key_padding_mask
-    if padding is not None and padding.dtype == torch.bool and padding.any() and padding.shape[-1] > 1:
-        rows = padding.reshape(-1, padding.shape[-1])
-        if rows[:, 0].all():
-            yield (
-                "key_padding_mask blocks the first key of every sequence: unless every sequence is padded on the left, "
-                "it looks inverted, since True = blocked here; if True meant a real token, pass ~key_padding_mask."
-            )
-    attn = call.attn_mask
+    padding, attn = call.key_padding_mask, call.attn_mask
+    if padding is not None and padding.numel() and padding.shape[-1] > 1 and _blocked(padding)[..., 0].all():
+        yield (
+            "key_padding_mask blocks the first key of every sequence: unless every sequence is padded on the left, "
+            f"it looks inverted, since {_meaning('key_padding_mask', padding, 'if True meant a real token, ')}."
+        )
     square = attn is not None and attn.shape[-2] == attn.shape[-1] > 1
     if square and (_blocked(attn) == causal_mask(attn.shape[-1], device=attn.device)).all():
-        yield (
-            "attn_mask blocks what a causal mask lets through: it looks inverted, since True = blocked here and "
-            "True = may look in F.scaled_dot_product_attention; pass ~attn_mask."
-        )
+        opposite = "True = may look in F.scaled_dot_product_attention: "
+        yield f"attn_mask blocks what a causal mask lets through: it looks inverted, since {_meaning('attn_mask', attn, opposite)}."
+
+
+def _meaning(name: str, mask: Tensor, of_true: str) -> str:
+    if mask.dtype == torch.bool:
+        return f"True = blocked here; {of_true}pass ~{name}"
+    return "-inf = blocked; put 0 where a key may be looked at and -inf where it may not"
 
 
 def _blocked(mask: Tensor) -> Tensor:
@@ -95,15 +97,16 @@ def _blocked(mask: Tensor) -> Tensor:
 
 
 def _float_masks(call: Call) -> Iterable[str]:
-    for name in MASKS:
-        mask = getattr(call, name)
-        if mask is None or not mask.is_floating_point():
-            continue
-        if mask.any() and ((mask == 0) | (mask == 1)).all():
-            yield (
-                f"{name} is float and holds nothing but 0 and 1: they are added to the scores, so 1 makes a key count more "
-                f"and blocks nothing; if 1 means blocked pass {name}.bool(), if it means a real token {name} == 0."
-            )
+    given = {name: mask for name in MASKS if (mask := getattr(call, name)) is not None and mask.is_floating_point()}
+    ones = [name for name, mask in given.items() if mask.any() and ((mask == 0) | (mask == 1)).all()]
+    if ones:
+        verbs = "is float and holds" if len(ones) == 1 else "are float and hold"
+        yield (
+            f"{' and '.join(ones)} {verbs} nothing but 0 and 1: they are added to the scores, so 1 makes a key count more "
+            f"and blocks nothing; if 1 means blocked pass {' and '.join(f'{name}.bool()' for name in ones)}, "
+            f"if it means a real token {' and '.join(f'{name} == 0' for name in ones)}."
+        )
+    for name, mask in given.items():
         if not (mask < math.inf).all():
             yield f"{name} holds NaN or +inf, as 0 * inf makes it: every row that meets it is NaN; use masked_fill(blocked, -inf)."
         lowest = mask[mask > -math.inf].min().item() if (mask > -math.inf).any() else 0.0
@@ -124,13 +127,23 @@ def _order_of_heads(call: Call) -> Iterable[str]:
     mask, H = call.attn_mask, call.module.num_heads
     if mask is None or mask.dim() != 3 or H == 1 or len(mask) == H:
         return
-    by_head = mask.unflatten(0, (H, -1))  # as repeat(H, 1, 1) would lay them out
-    by_sequence = mask.unflatten(0, (-1, H))
-    of_heads = mask.is_floating_point() and (by_sequence == by_sequence[:1]).all()  # such as ALiBi's, one for each head
-    if (by_head == by_head[:1]).all() and not of_heads and not (by_sequence == by_sequence[:, :1]).all():
+    N = len(mask) // H
+    by_head, by_sequence = mask.unflatten(0, (H, N)), mask.unflatten(0, (N, H))  # by_head: as repeat(H, 1, 1) lays out
+    if not (by_head == by_head[:1]).all() or (by_sequence == by_sequence[:, :1]).all():
+        return
+    advice = "the heads of a sequence lie side by side: use mask.repeat_interleave(num_heads, dim=0)"
+    of_heads = (by_sequence == by_sequence[:1]).all()  # or one for each head, such as ALiBi's: both make it if N divides H
+    hidden, padding = _blocked(mask[:N]).all(dim=-2), call.key_padding_mask  # (N, S), the keys that no query sees
+    differ = not (hidden == hidden[:1]).all()
+    if not of_heads or (differ and padding is not None and (hidden == _blocked(padding)).all()):
         yield (
-            f"attn_mask repeats itself every {len(mask) // H} masks, as mask.repeat(num_heads, 1, 1) makes it, so sequences get each "
-            "other's masks; the heads of a sequence lie side by side: use mask.repeat_interleave(num_heads, dim=0)."
+            f"attn_mask repeats itself every {N} masks, as mask.repeat(num_heads, 1, 1) makes it, "
+            f"so sequences get each other's masks; {advice}."
+        )
+    elif differ and (hidden == hidden.cummax(dim=-1).values).all():
+        yield (
+            "attn_mask gives each head a mask of its own, the same in every sequence, and they hide other keys at the end, as "
+            f"padding does. Are they masks of the sequences? If so, {advice}."
         )
 
 
@@ -167,7 +180,10 @@ def _causal(call: Call, path: Path) -> Iterable[str]:
     if not call.is_causal:
         return
     if call.attn_mask is None:
-        yield "is_causal=True without attn_mask blocks nothing on the native fast path, and raises elsewhere; pass the causal mask."
+        yield (
+            "is_causal=True without attn_mask blocks nothing here, where one fused operation does it all (the native fast path), "
+            "and raises elsewhere; pass the causal mask."
+        )
         return
     attn = call.attn_mask
     blocked = _blocked(attn)

@@ -260,6 +260,24 @@ def test_a_causal_mask_the_wrong_way_round() -> None:
     for mask in (causal_mask(L), minus_inf, causal_mask(L).expand(N * H, L, L)):
         (inverted,) = [w for w in warnings_of(make(), attn_mask=mask) if "looks inverted" in w]
         assert inverted.startswith("attn_mask blocks what a causal mask lets through")
+        assert inverted.endswith("pass ~attn_mask." if mask.dtype is torch.bool else "and -inf where it may not.")
+
+
+def test_float_padding_the_wrong_way_round() -> None:
+    real = torch.arange(L) < torch.tensor([5, 3, 2])[:, None]
+    minus_inf = [torch.zeros(N, L, dtype=torch.float64).masked_fill(blocked, -math.inf) for blocked in (real, ~real)]
+    (inverted,) = [w for w in warnings_of(make(), key_padding_mask=minus_inf[0]) if "looks inverted" in w]
+    assert inverted.startswith("key_padding_mask blocks the first key") and inverted.endswith("and -inf where it may not.")
+    assert "~" not in inverted and warnings_of(make(), key_padding_mask=minus_inf[1]) == ()
+    assert warnings_of(make(), *(data(0, L, E),) * 3, key_padding_mask=torch.zeros(0, L, dtype=torch.float64)) == ()
+
+
+def test_gradients_are_spoken_of_where_there_are_some() -> None:
+    nothing_left = torch.ones(N, L, dtype=torch.bool)
+    assert "and so does every gradient behind them" in warnings_of(make(), key_padding_mask=nothing_left)[0]
+    with torch.no_grad():
+        without = warnings_of(make(), key_padding_mask=nothing_left)[0]
+    assert "here they become NaN; with need_weights=False" in without and "gradient" not in without
     assert warnings_of(make(), attn_mask=torch.eye(L).bool()) == ()  # everyone but oneself
 
 
@@ -269,6 +287,9 @@ def test_float_masks_that_look_boolean() -> None:
     assert warning.startswith("attn_mask is float and holds nothing but 0 and 1")
     (warning,) = warnings_of(make(), key_padding_mask=(torch.arange(L) < 3).double().expand(N, L))
     assert warning.startswith("key_padding_mask is float") and "key_padding_mask == 0" in warning
+    (both,) = warnings_of(make(), attn_mask=mask, key_padding_mask=(torch.arange(L) < 3).double().expand(N, L))
+    assert both.startswith("attn_mask and key_padding_mask are float and hold nothing but 0 and 1")
+    assert "pass attn_mask.bool() and key_padding_mask.bool()" in both
     assert warnings_of(make(), attn_mask=mask * 0) == warnings_of(make(), attn_mask=mask * 0.5) == ()
 
 
@@ -302,6 +323,38 @@ def test_masks_in_the_wrong_order_of_heads() -> None:
     x = data(4, L, E)
     assert warnings_of(make(), x, x, x, attn_mask=of_heads.repeat(4, 1, 1) / 2) == ()
     assert warnings_of(make(), data(1, L, E), data(1, L, E), data(1, L, E), attn_mask=each[1:2].repeat(H, 1, 1)) == ()
+
+
+def test_masks_that_repeat_may_belong_to_the_heads() -> None:
+    x = data(2, 4, E)
+    each = torch.stack([torch.ones(4, 4).triu(1 + i % 2) for i in range(4)]).bool()  # 2 heads, each its own
+    for padding in (None, torch.tensor([[False] * 4, [False, False, True, True]]), torch.zeros(2, 4, dtype=torch.bool)):
+        assert warnings_of(make(), x, x, x, attn_mask=each, key_padding_mask=padding) == ()
+    minus_inf = torch.zeros(4, 4, 4, dtype=torch.float64).masked_fill(each, -math.inf)
+    assert warnings_of(make(), x, x, x, attn_mask=minus_inf) == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float64])
+@pytest.mark.parametrize("heads", [2, 14])
+def test_masks_that_repeat_and_hide_the_padding_belong_to_the_sequences(heads: int, dtype: torch.dtype) -> None:
+    x, module = data(2, 4, E), make(num_heads=heads)  # as many sequences as heads, or a divisor of their number
+    for padding in (torch.tensor([[False] * 4, [False, False, True, True]]), torch.tensor([[True] * 2 + [False] * 2, [False] * 4])):
+        masks = padding[:, None].expand(2, 4, 4)
+        if dtype is not torch.bool:
+            masks = torch.zeros(2, 4, 4, dtype=dtype).masked_fill(masks, -math.inf)
+            padding = torch.zeros(2, 4, dtype=dtype).masked_fill(padding, -math.inf)
+        (warning,) = warnings_of(module, x, x, x, attn_mask=masks.repeat(heads, 1, 1), key_padding_mask=padding)
+        assert warning.startswith("attn_mask repeats itself every 2 masks") and "use mask.repeat_interleave" in warning
+        assert warnings_of(module, x, x, x, attn_mask=masks.repeat_interleave(heads, 0), key_padding_mask=padding) == ()
+
+
+def test_masks_that_repeat_and_look_like_padding_are_asked_about() -> None:
+    x, padding = data(2, 4, E), torch.tensor([[False] * 4, [False, False, True, True]])
+    masks = padding[:, None].expand(2, 4, 4)
+    (warning,) = warnings_of(make(), x, x, x, attn_mask=masks.repeat(H, 1, 1))
+    assert "Are they masks of the sequences? If so, " in warning and "use mask.repeat_interleave" in warning
+    halves = torch.stack([padding[1], ~padding[1]])[:, None].expand(2, 4, 4)  # one head the start, the other the end
+    assert warnings_of(make(), x, x, x, attn_mask=halves.repeat(2, 1, 1)) == ()
 
 
 def test_padding_that_carries_nan() -> None:
@@ -347,7 +400,7 @@ def test_is_causal_that_is_ignored() -> None:
         (native,) = warnings_of(module.eval(), attn_mask=own, is_causal=True, need_weights=False)
         assert "the hint has no effect" in native
         (alone,) = warnings_of(module, is_causal=True)
-        assert "blocks nothing on the native fast path" in alone
+        assert "blocks nothing here, where one fused operation does it all (the native fast path), and raises" in alone
     for mask in (~causal_mask(L), torch.zeros(L, L, dtype=torch.float64).masked_fill(~causal_mask(L), -math.inf)):
         assert warnings_of(module, attn_mask=mask, is_causal=True) == ()
     lowest = torch.zeros(L, L, dtype=torch.float64).masked_fill(~causal_mask(L), torch.finfo(torch.float64).min)
