@@ -61,7 +61,10 @@ def padding_mask(lengths: Tensor | Sequence[int], S: int | None = None, *, side:
     tensor([[ True,  True,  True],
             [ True, False, False]])
     """
-    lengths = torch.as_tensor(lengths)
+    try:
+        lengths = torch.as_tensor(lengths)
+    except (TypeError, ValueError):
+        raise TypeError(f"Got lengths {lengths!r}; they count tokens: give whole numbers, as in [3, 1].") from None
     if lengths.dim() != 1 or not lengths.numel():
         raise ValueError(f"Got lengths of shape {tuple(lengths.shape)}; give one number a sequence, as in [3, 1].")
     if lengths.dtype == torch.bool or lengths.is_floating_point():

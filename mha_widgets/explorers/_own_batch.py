@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.explorers._inputs import assignment, labels
-from mha_widgets.explorers._own_module import MOST_NUMBERS, as_code, copied
+from mha_widgets.explorers._inputs import assignment, check_finite, labels, one_type, plain
+from mha_widgets.explorers._inputs import copied as tensor_copied
+from mha_widgets.explorers._own_module import MOST_NUMBERS, as_code, check_output, copied, own
+from mha_widgets.explorers._settled import settled
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,7 @@ class Example:
 
     def made(self) -> tuple[nn.MultiheadAttention, Tensor]:
         """Return the module and the batch (N, L, E)."""
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(self.seed)
+        with settled(self.seed):
             return nn.MultiheadAttention(self.sizes[-1], 2).eval(), 2 * torch.randn(self.sizes)
 
     def program(self, batch_first: bool) -> list[str]:
@@ -49,23 +50,20 @@ def both(name: str, module: nn.MultiheadAttention | None, x: Tensor | None) -> t
             f"module has kdim={made.kdim} and vdim={made.vdim} beside embed_dim={made.embed_dim}; "
             "pass one without, since the same sentences are queries, keys and values here."
         )
-    return made, _batch(x, made)
+    sentences = _batch(x, made)
+    one_type(**{"the module": module.out_proj.weight, "x": x})
+    check_output(made, *[sentences] * 3)
+    return made, sentences
 
 
 def _batch(x: Tensor, module: nn.MultiheadAttention) -> Tensor:
     """Return the reader's sentences (N, L, E), or say why this module can't take them."""
-    E, dtype = module.embed_dim, module.in_proj_weight.dtype
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x is a {type(x).__name__}; pass a tensor (N, L, E): torch.as_tensor makes one.")
+    E = module.embed_dim
+    plain("x", x, "(N, L, E)")
     if x.dim() != 3 or 0 in x.shape or x.shape[-1] != E:
         raise ValueError(f"x has shape {tuple(x.shape)}; pass sentences (N, L, E) with E = {E}, the module's embed_dim.")
-    if x.dtype != torch.float64:
-        x = x.float()  # as the copy of the module is
-    if x.dtype != dtype:
-        raise ValueError(f"x is {x.dtype} and the module {dtype}; pass both in one type.")
-    if not x.isfinite().all():
-        raise ValueError(f"x holds NaN or inf at {int((~x.isfinite()).sum())} places; pass finite numbers.")
-    return x.detach().cpu().clone()
+    check_finite("x", x)
+    return tensor_copied(x)
 
 
 def sentences(tokens: Sequence[Sequence[str]] | None, N: int, L: int) -> tuple[tuple[str, ...], ...]:
@@ -86,6 +84,8 @@ def rebuilt(module: nn.MultiheadAttention, x: Tensor, batch_first: bool) -> list
     'module = nn.MultiheadAttention(2, 1, bias=False, batch_first=True).eval()'
     """
     if x.numel() + sum(parameter.numel() for parameter in module.parameters()) > MOST_NUMBERS:
-        return ["module = module.eval()  # module and x are your own", f"module.batch_first = {batch_first}", "x = x.detach()"]
+        lines = ["# module and x are your own", "import copy", f"module = {own(module)}"]
+        lines.append(f"module.batch_first, module.dropout = {batch_first}, 0.0")
+        return [*lines, f'x = x.detach().to("cpu", {x.dtype})']
     made, loaded = as_code(module, module.num_heads)
     return [f"{made.removesuffix(')')}, batch_first={batch_first}).eval()", loaded, assignment("x", x)]

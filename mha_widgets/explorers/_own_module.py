@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from mha_widgets.attention import MultiheadAttention
-from mha_widgets.explorers._inputs import matrix
+from mha_widgets.explorers._inputs import check_finite, matrix, plain
+from mha_widgets.explorers._settled import settled
 
 MOST_NUMBERS = 2000  # up to here a module is spelled out in a program
 
@@ -18,30 +20,51 @@ def copied(module: nn.Module) -> nn.MultiheadAttention:
     """Return a copy that stays as it is, for inference, in float32 or float64; or say what is wrong with the module."""
     if not isinstance(module, nn.MultiheadAttention | MultiheadAttention):
         raise TypeError(f"module is a {type(module).__name__}; pass an nn.MultiheadAttention, or the one of mha_widgets.")
+    if more := _more_than_weights(module):
+        raise ValueError(f"module {more}, so its weights alone are not what it computes; look at it with explorers.Module.")
     if module.bias_k is not None or module.add_zero_attn:
         raise ValueError(
             "module has add_bias_kv or add_zero_attn, which append keys that are no tokens; "
             "pass one without, or look at it with explorers.Module."
         )
     for name, parameter in module.named_parameters():
-        if not parameter.isfinite().all():
-            raise ValueError(f"The module's {name} holds NaN or inf; pass a module of finite numbers.")
+        plain(f"The module's {name}", parameter)
+        check_finite(f"The module's {name}", parameter)
     made = empty(module.embed_dim, module.num_heads, module.kdim, module.vdim, module.in_proj_bias is not None, dtype_of(module))
+    if module.state_dict().keys() != made.state_dict().keys():
+        differ = ", ".join(sorted(module.state_dict().keys() ^ made.state_dict().keys()))
+        raise ValueError(f"module differs from an nn.MultiheadAttention in {differ}; look at it with explorers.Module.")
     made.load_state_dict(module.state_dict())
     made.batch_first = module.batch_first
     return made.requires_grad_(False)
 
 
+def _more_than_weights(module: nn.Module) -> str:
+    if any(map(parametrize.is_parametrized, module.modules())):
+        return "is parametrized"
+    if module._forward_hooks or module._forward_pre_hooks:
+        return "has forward hooks"
+    if type(module).forward not in (nn.MultiheadAttention.forward, MultiheadAttention.forward):
+        return f"is a {type(module).__name__} with a forward of its own"
+    return ""
+
+
+def check_output(module: nn.MultiheadAttention, *inputs: Tensor) -> None:
+    """Say so if what the module makes of finite inputs is not finite."""
+    if not module(*inputs)[0].isfinite().all():
+        raise ValueError(f"What the module makes of its inputs overflows {dtype_of(module)}; pass smaller numbers or float64.")
+
+
 def dtype_of(module: nn.Module) -> torch.dtype:
     """Return the type that a module is shown in: float64, or float32 for all others."""
-    return torch.float64 if module.out_proj.weight.dtype == torch.float64 else torch.float32
+    return torch.promote_types(module.out_proj.weight.dtype, torch.float32)
 
 
 def empty(
     embed_dim: int, num_heads: int, kdim: int, vdim: int, bias: bool = True, dtype: torch.dtype = torch.float32
 ) -> nn.MultiheadAttention:
-    """Return a module for inference whose weights are to be set; the reader's random numbers stay as they were."""
-    with torch.random.fork_rng(devices=[]):
+    """Return a module for inference whose weights are to be set."""
+    with settled():
         module = nn.MultiheadAttention(embed_dim, num_heads, bias=bias, kdim=kdim, vdim=vdim, dtype=dtype)
     return module.eval().requires_grad_(False)
 
@@ -65,11 +88,9 @@ def cut(module: nn.MultiheadAttention, num_heads: int) -> nn.MultiheadAttention:
 def as_code(module: nn.MultiheadAttention, num_heads: int) -> list[str]:
     """Write a module as lines of Python, or how to cut the reader's own if it is too large to be spelled out."""
     if sum(parameter.numel() for parameter in module.parameters()) > MOST_NUMBERS:
-        lines = ["# module and its inputs are your own"]
-        if num_heads != module.num_heads:
-            H, D = num_heads, module.embed_dim // num_heads
-            lines.append(f"module.num_heads, module.head_dim = {H}, {D}  # the same weights, cut into {H} heads")
-        return lines
+        H, D = num_heads, module.embed_dim // num_heads
+        lines = ["# module and its inputs are your own", "import copy", f"module = {own(module)}"]
+        return [*lines, f"module.num_heads, module.head_dim = {H}, {D}  # the same weights, cut into {H} heads"]
     options = "" if module.in_proj_bias is not None else ", bias=False"
     if not module._qkv_same_embed_dim:
         options += f", kdim={module.kdim}, vdim={module.vdim}"
@@ -79,6 +100,11 @@ def as_code(module: nn.MultiheadAttention, num_heads: int) -> list[str]:
         f"module = nn.MultiheadAttention({module.embed_dim}, {num_heads}{options}{dtype})",
         f"module.load_state_dict({{{', '.join(tensors)}}})",
     ]
+
+
+def own(module: nn.MultiheadAttention) -> str:
+    """Write the reader's own module as it is shown: a copy, for inference."""
+    return f'copy.deepcopy(module).to("cpu", {dtype_of(module)}).eval()'
 
 
 def biases(module: nn.MultiheadAttention) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -106,8 +132,6 @@ def inputs_for(
         if tensor.shape[1] != width:
             shape, wanted = tuple(tensor.shape), f"({letter}, {width})"
             raise ValueError(f"{name} has shape {shape}, but the module has {argument}={width}; pass {name} as {wanted}.")
-        if tensor.dtype != dtype_of(module):
-            raise ValueError(f"{name} is {tensor.dtype} and the module {dtype_of(module)}; pass both in one type.")
     if len(made[1]) != len(made[2]):
         raise ValueError(f"key has {len(made[1])} positions and value {len(made[2])}; every key needs one value.")
     return made

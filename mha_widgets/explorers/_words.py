@@ -9,6 +9,7 @@ import numpy as np
 from mha_widgets.explorer import Fact, Word
 
 MOST_TERMS = 8  # how many entries of a row a sentence spells out
+MOST_NAMED = 3  # how many keys of one weight it names
 
 
 def quoted(token: str, role: str) -> Word:
@@ -45,17 +46,51 @@ def summed(terms: Sequence[str], most: int = MOST_TERMS) -> str:
     return " + ".join([*terms[:most], "…"] if len(terms) > most else terms)
 
 
+def named(tokens: Sequence[str], index: int, role: str) -> Fact:
+    """Set off one of several tokens, with its place if another is spelt the same."""
+    place = f" ({role} {index})" if list(tokens).count(tokens[index]) > 1 else ""
+    return (quoted(tokens[index], role), place) if place else (quoted(tokens[index], role),)
+
+
+def difference(value: float) -> str:
+    """Write how far apart two results are that may differ by rounding.
+
+    >>> difference(3e-8), difference(0.25)
+    ('0, but for rounding', 'up to 0.25')
+    """
+    return "0, but for rounding" if value < 5e-6 else f"up to {number(value)}"
+
+
 def strongest(query: str, keys: Sequence[str], weights: np.ndarray) -> Fact:
-    """Say what a row looks at most, and what next."""
+    """Say what a row looks at most, and what next; keys of the same weight are told together."""
     order = np.argsort(-weights, kind="stable")
-    first, open_keys = order[0], int((weights > 0).sum())
-    if open_keys > 1 and weights[first] - weights[order[open_keys - 1]] < 0.005:
-        return (quoted(query, "query"), f" looks evenly at {open_keys} keys ({weights[first]:.2f} each).")
-    fact: Fact = (quoted(query, "query"), " looks mostly at ", quoted(keys[first], "key"), f" ({weights[first]:.2f})")
-    if len(order) > 1 and weights[order[1]] > 0:
-        second = order[1]
-        return (*fact, ", then at ", quoted(keys[second], "key"), f" ({weights[second]:.2f}).")
-    return (*fact, ".") if len(order) == 1 else (*fact, " and at nothing else.")
+    first, open_keys = weights[order[0]], int((weights > 0).sum())
+    if open_keys > 1 and first - weights[order[open_keys - 1]] < 0.05 * first:
+        return (quoted(query, "query"), f" looks evenly at {open_keys} keys ({_share(first)} each).")
+    most, rest = _alike(order, weights)
+    fact: Fact = (quoted(query, "query"), " looks mostly at ", *_told(keys, most, weights))
+    if len(rest) and weights[rest[0]] > 0:
+        return (*fact, ", then at ", *_told(keys, _alike(rest, weights)[0], weights), ".")
+    return (*fact, ".") if len(order) == len(most) else (*fact, " and at nothing else.")
+
+
+def _share(weight: float) -> str:
+    return f"{weight:.2f}" if weight >= 0.005 else number(weight)
+
+
+def _alike(order: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    alike = np.round(weights[order], 2) == np.round(weights[order[0]], 2)
+    return order[alike], order[~alike]
+
+
+def _told(keys: Sequence[str], some: np.ndarray, weights: np.ndarray) -> Fact:
+    each = f" ({_share(weights[some[0]])}{' each' if len(some) > 1 else ''})"
+    if len(some) > MOST_NAMED:
+        return (f"{len(some)} keys{each}",)
+    told: Fact = ()
+    for place, index in enumerate(some):
+        told += (*((" and " if place == len(some) - 1 else ", ",) if place else ()), *named(keys, index, "key"))
+    return (*told, each)
 
 
 def row_in_numbers(keys: Sequence[str], scores: np.ndarray, weights: np.ndarray, keep: np.ndarray) -> Fact:

@@ -15,7 +15,8 @@ from torch import Tensor
 from mha_widgets.attention import softmax
 from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
 from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix
+from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix, one_type
+from mha_widgets.explorers._settled import settled
 from mha_widgets.explorers._words import number, quoted, strongest, summed, vector
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
@@ -79,6 +80,7 @@ class Attention(Explorer):
     title = "Scaled dot-product attention, step by step"
     prompt = "Try: follow one row through the steps. Which key's value does its output resemble in the end?"
 
+    @settled()
     def __init__(
         self,
         query: Tensor | None = None,
@@ -99,6 +101,7 @@ class Attention(Explorer):
         self.query = matrix("query", query, "(L, E)")
         self.key = matrix("key", key, "(S, E)")
         self.value = matrix("value", value, "(S, Ev)")
+        one_type(query=query, key=key, value=value)
         self._check()
         check_scores(self.query, self.key)
         (L, E), (S, Ev) = self.query.shape, self.value.shape
@@ -125,12 +128,8 @@ class Attention(Explorer):
             raise ValueError(f"Got {shapes}; query and key need the same last size E: a dot product pairs their entries.")
         if len(self.key) != len(self.value):
             raise ValueError(f"Got {shapes}; key and value need the same length S: every key comes with one value.")
-        if not self.query.dtype == self.key.dtype == self.value.dtype:
-            raise ValueError(
-                f"Got query {self.query.dtype}, key {self.key.dtype} and value {self.value.dtype}; "
-                "all three need one type: convert them with .to(dtype)."
-            )
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Return every matrix of the call, and the step and row of one complete state."""
         scores = self.query @ self.key.T  # (L, S)
@@ -169,6 +168,7 @@ class Attention(Explorer):
         }
         return told[record.step](record)
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes every matrix up to the step of a complete state."""
         (L, E), (S, Ev) = self.query.shape, self.value.shape

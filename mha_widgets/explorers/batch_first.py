@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
 from mha_widgets.explorers import _own_batch
+from mha_widgets.explorers._settled import settled
 from mha_widgets.explorers._words import number
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Frame, Map
@@ -59,7 +60,7 @@ class Record:
     @property
     def right(self) -> bool:
         """Whether the module reads the data as they are meant."""
-        return self.batch_first == (self.data == LAYOUTS[0])
+        return self.batch_first == (self.data == LAYOUTS[0]) or self.change.size == 1
 
     @property
     def words(self) -> list[str]:
@@ -89,6 +90,7 @@ class BatchFirst(Explorer):
     title = "batch_first: who is in the batch?"
     prompt = "Try: edit one sentence and watch the outputs of the others. Then switch batch_first on."
 
+    @settled()
     def __init__(
         self,
         module: nn.MultiheadAttention | None = None,
@@ -115,6 +117,7 @@ class BatchFirst(Explorer):
             ),
         }
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Return what the module makes of the data, and what an edit changes, of one complete state."""
         module = copy.copy(self.module)
@@ -154,6 +157,7 @@ class BatchFirst(Explorer):
         """Return how the module reads the data, all shapes, and how far an edit reaches."""
         return (_reading(record), _shapes(record), _first_size(record), _edit(record), _advice(record))
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``x``, ``weights``, ``output`` and ``change`` of a complete state."""
         N, L, _ = self.x.shape
@@ -265,6 +269,8 @@ def _shapes(r: Record) -> Fact:
 
 def _first_size(r: Record) -> Fact:
     (N, L), found = r.change.shape, r.weights.shape[0]
+    if N == L == 1:
+        return ("With one sentence of one word both layouts are the same.",)
     if N == L:
         return (f"weights.shape[0] is {found} either way, since N = L = {N}: only an edit tells the layouts apart.",)
     if found == N:
@@ -283,6 +289,8 @@ def _edit(r: Record) -> Fact:
     most += most >= r.edit
     if r.right:
         return (f"Editing sentence {r.edit} {own} and those of the other sentences by {number(others.max())}.",)
+    if not others.max():
+        return (f"Editing sentence {r.edit} {own} and, with these numbers, no others: look at who looks at whom.",)
     return (
         *(f"Editing sentence {r.edit} ", Word(f"moves sentence {most}’s output by up to {number(others.max())}", "warn")),
         ": attention leaks over the batch.",

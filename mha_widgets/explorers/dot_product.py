@@ -15,12 +15,14 @@ from torch import Tensor
 
 from mha_widgets.explorer import Explorer, Fact, Range, Word
 from mha_widgets.explorers._inputs import labels
+from mha_widgets.explorers._settled import settled
 from mha_widgets.explorers._words import number
 from mha_widgets.figures import panels, plots
 from mha_widgets.figures.theme import colour
 
 QUERY = "q"  # the name of the query's arrow
 LENGTHS = (1, 2, 3)
+MOST_DEGREES = 10_000
 LIMIT = 3.75  # how far the plane goes
 PLACES = ("middle right", "top right", "top center", "top left", "middle left", "bottom left", "bottom center", "bottom right")
 SAME = 1e-4  # scores and degrees that differ by less are called equal
@@ -84,8 +86,9 @@ class DotProduct(Explorer):
     """
 
     title = "The dot product: direction times length"
-    prompt = "Try: point the query straight at the first key, then make the other key longer. Which of the two wins?"
+    prompt = "Try: point the query straight at one key, then make that key shorter and the other longer. Which of the two wins?"
 
+    @settled()
     def __init__(self, directions: Sequence[float] = (30, 90), names: Sequence[str] = ("A", "B")) -> None:
         self.directions = _checked_directions(directions)
         self.names = labels("names", names, 2, "keys")
@@ -101,10 +104,11 @@ class DotProduct(Explorer):
                 tuple(f"{angle}°" for angle in range(0, 360, 15)),
             ),
             "length": Range("Query length", LENGTHS, 2, "How long the query is."),
-            "length_a": Range(f"Length of {first}", LENGTHS, 2, "How long this key is."),
-            "length_b": Range(f"Length of {second}", LENGTHS, 2, "How long this key is."),
+            "length_a": Range(f"Length of {first}, at {self.directions[0]}°", LENGTHS, 2, "How long this key is."),
+            "length_b": Range(f"Length of {second}, at {self.directions[1]}°", LENGTHS, 2, "How long this key is."),
         }
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Return the vectors, dot products and shares of one complete state."""
         lengths = (state["length_a"], state["length_b"])
@@ -136,6 +140,7 @@ class DotProduct(Explorer):
         """Return the arithmetic of both dot products, the shares, and who wins and why."""
         return _product(record, 0), _product(record, 1), _shares(record), _winner(record), _sharpened(record)
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``query``, ``key``, ``scores`` and ``weights`` of a complete state."""
         keys = zip((state["length_a"], state["length_b"]), self.directions, strict=True)
@@ -162,7 +167,7 @@ def _checked_directions(directions: Sequence[float]) -> tuple[float, ...]:
     found = tuple(directions)
     if wrong := [one for one in found if not isinstance(one, Real) or isinstance(one, bool)]:
         raise TypeError(f"directions holds {wrong[0]!r}; pass two numbers, the degrees at which the keys point.")
-    if len(found) != 2 or not all(map(math.isfinite, found)):
+    if len(found) != 2 or not all(-MOST_DEGREES < one < MOST_DEGREES for one in found):  # NaN is in no range
         raise ValueError(f"directions is {found}; pass two finite numbers, the degrees at which the keys point.")
     return tuple(int(one) if one == int(one) else float(one) for one in found)
 

@@ -16,6 +16,7 @@ from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.fast_path import Reason
 from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
 from mha_widgets.explorers._counting import cost, fast_path_enabled
+from mha_widgets.explorers._settled import settled
 from mha_widgets.figures.table import BAD, GOOD, PLAIN, Table
 from mha_widgets.figures import panels
 
@@ -93,9 +94,10 @@ class FastPath(Explorer):
         *("attn_mask", "bias", "add_zero_attn"),
     )
 
+    @settled()
     def __init__(self, embed_dim: int = 12, N: int = 2, L: int = 64) -> None:
         for name, size in {"embed_dim": embed_dim, "N": N, "L": L}.items():
-            if not isinstance(size, int):
+            if not isinstance(size, int) or isinstance(size, bool):
                 raise TypeError(f"{name} is a {type(size).__name__}; pass a whole number.")
             if not 1 <= size <= 512:
                 raise ValueError(f"{name} is {size}; pass a number from 1 to 512: every change makes the call.")
@@ -124,6 +126,7 @@ class FastPath(Explorer):
             return {"same": "Keys and values of another width can't be the query."}
         return {}
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Make the call of one complete state, count what it does, and ask why it takes this way."""
         call = self._call(state)
@@ -150,8 +153,8 @@ class FastPath(Explorer):
 
     def _call(self, state: Mapping[str, Any]) -> Call:
         made: dict[str, Any] = {}
-        with torch.random.fork_rng(devices=()):
-            exec("\n".join(self._setting(state)), made)  # the program that is shown, up to the call
+        program = "\n".join(self._setting(state)).replace("torch.manual_seed", "torch.default_generator.manual_seed")
+        exec(program, made)  # what is shown, up to the call; but it leaves the random numbers of GPUs alone
         key = made.get("key", made["x"])
         return Call(made["module"], made["x"], key, key, None, state["need_weights"], made.get("attn_mask"))
 
@@ -186,6 +189,7 @@ class FastPath(Explorer):
         reasons = [_reason(ASKED[row][0], reason) for row, reason in list(record.reasons.items())[:MOST_REASONS]]
         return (_way(record), *reasons, _memory(record), _time(record))
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``output``, counts ``calls`` of the native operation, and takes the time: ``ms``."""
         lines = ["from timeit import timeit", "from unittest import mock", *self._setting(state)]

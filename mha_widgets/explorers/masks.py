@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from mha_widgets.attention import additive_mask, causal_mask, padding_mask, softmax, window_mask
 from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
 from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix
+from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix, one_type
+from mha_widgets.explorers._settled import settled
 from mha_widgets.explorers._words import quoted, row_in_numbers, strongest
 from mha_widgets.figures import maps, panels
 
@@ -70,6 +71,7 @@ class Masks(Explorer):
     title = "Masks: who may look at whom"
     prompt = "Try: choose causal + padding and put the padding on the left. Which keys are left for the first row?"
 
+    @settled()
     def __init__(
         self,
         query: Tensor | None = None,
@@ -85,10 +87,10 @@ class Masks(Explorer):
             raise ValueError("Masks got a key but no query; pass both, or the query alone.")
         self.query = matrix("query", query, "(L, E)")
         self.key = self.query if key is None else matrix("key", key, "(S, E)")
-        if self.query.shape[1] != self.key.shape[1] or self.query.dtype != self.key.dtype:
+        one_type(query=query, key=query if key is None else key)
+        if self.query.shape[1] != self.key.shape[1]:
             raise ValueError(
-                f"query has shape {tuple(self.query.shape)} and {self.query.dtype}, key {tuple(self.key.shape)} and "
-                f"{self.key.dtype}; their last sizes and their types must be equal."
+                f"query has shape {tuple(self.query.shape)} and key {tuple(self.key.shape)}; their last sizes must be equal."
             )
         check_scores(self.query, self.key)
         L, S = len(self.query), len(self.key)
@@ -120,6 +122,7 @@ class Masks(Explorer):
             ),
         }
 
+    @settled()
     def disabled(self, **state: Any) -> Mapping[str, str]:
         """Return the controls that do nothing in a complete state, each with the reason."""
         reasons = {}
@@ -144,6 +147,7 @@ class Masks(Explorer):
             keep = window_mask(L, S, window=state["window"])
         return keep & real, ~real
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Return scores, mask and weights of one complete state."""
         S, E = self.key.shape
@@ -229,6 +233,7 @@ class Masks(Explorer):
             facts.append(("A float mask is added to the scores: 0 changes nothing, −∞ leaves a weight of 0.",))
         return tuple(facts)
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``scores``, ``mask`` and ``weights`` of a complete state."""
         (L, E), S = self.query.shape, len(self.key)

@@ -15,8 +15,9 @@ from mha_widgets.attention import softmax
 from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
 from mha_widgets.explorers import _projection_example as example
 from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix
-from mha_widgets.explorers._words import number, quoted, strongest, vector
+from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix, one_type
+from mha_widgets.explorers._settled import settled
+from mha_widgets.explorers._words import difference, number, quoted, strongest, vector
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
 
@@ -81,6 +82,7 @@ class Projections(Explorer):
     title = "Projections: one sentence, three roles"
     prompt = "Try: shuffle the words, and look for one that now looks at other words than before."
 
+    @settled()
     def __init__(
         self,
         x: Tensor | None = None,
@@ -106,6 +108,7 @@ class Projections(Explorer):
         self.x = matrix("x", given["x"], "(L, E)")
         self.y = None if y is None else matrix("y", y, "(S, E)")
         self.projections = {name: matrix(name, given[name], "(E, E)") for name in SYMBOLS}
+        one_type(**given, **({} if y is None else {"y": y}))
         self._check()
         self.tokens = labels("tokens", tokens, len(self.x), "positions of x")
         self.key_tokens = () if self.y is None else labels("key_tokens", key_tokens, len(self.y), "positions of y")
@@ -126,9 +129,6 @@ class Projections(Explorer):
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but x has {E} features; pass {name} as ({E}, {E}).")
         if self.y is not None and self.y.shape[1] != E:
             raise ValueError(f"y has shape {tuple(self.y.shape)}, but x has {E} features; pass y as (S, {E}).")
-        for name, tensor in {**self.projections, "y": self.x if self.y is None else self.y}.items():
-            if tensor.dtype != self.x.dtype:
-                raise ValueError(f"{name} is {tensor.dtype} and x {self.x.dtype}; pass all in one type: {name}.to(x.dtype).")
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
         """Return the controls that do nothing in a complete state, each with the reason."""
@@ -142,6 +142,7 @@ class Projections(Explorer):
     def _looked_at(self, state: Mapping[str, Any]) -> Tensor:
         return self.x if self.y is None or state["key_from"] == "self" else self.y
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Return the projections, the weights and the output of a complete state."""
         own = state["key_from"] == "self"
@@ -170,6 +171,9 @@ class Projections(Explorer):
         E = x.shape[1]
         w_q, w_k, w_v = (torch.eye(E).to(x) if name in identity else self.projections[name] for name in SYMBOLS)
         query, key, value = x @ w_q.T, y @ w_k.T, y @ w_v.T
+        for made in (query, key, value, value.abs().sum(dim=0)):
+            if not made.isfinite().all():
+                raise ValueError(f"The products of the words and their projections overflow {x.dtype}; pass smaller numbers or float64.")
         check_scores(query, key)
         scores = query @ key.T / E**0.5
         weights = softmax(scores)
@@ -200,6 +204,7 @@ class Projections(Explorer):
             facts.append(_told_shuffle(record))
         return tuple(facts)
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes everything that is shown for a complete state."""
         own, E = state["key_from"] == "self", self.x.shape[1]
@@ -289,9 +294,9 @@ def _told_identity(record: Record) -> Fact:
         return (f"{start}; no word looks at another more than at itself.",)
     row, column = others[0], int(record.scores[others[0]].argmax())
     pair = quoted(record.rows[row], "query"), " at ", quoted(record.columns[column], "key")
-    scores = f"{number(record.scores[row, column])} instead of {number(own[row])}"
+    scores = f"q·k ÷ √{record.x.shape[1]} is {number(record.scores[row, column])} instead of {number(own[row])}"
     most = f"{start}; {len(own) - len(others)} of {len(own)} words look at nothing more than at themselves, but "
-    return (most, *pair, f", which is longer (score {scores}).")
+    return (most, *pair, f", which is longer ({scores}).")
 
 
 def _told_direction(record: Record) -> Fact:
@@ -302,7 +307,8 @@ def _told_direction(record: Record) -> Fact:
     one, other = quoted(record.rows[row], "query"), quoted(record.columns[column], "key")
     back = quoted(record.rows[column], "query"), " → ", quoted(record.columns[row], "key")
     there, here = number(record.scores[row, column]), number(record.scores[column, row])
-    return ("Scores have a direction: ", one, " → ", other, f" {there}, ", *back, f" {here}.")
+    scale = f"q·k ÷ √{record.x.shape[1]}"
+    return (f"Scores, {scale}, have a direction: ", one, " → ", other, f" {there}, ", *back, f" {here}.")
 
 
 def _told_lengths(record: Record) -> Fact:
@@ -311,8 +317,8 @@ def _told_lengths(record: Record) -> Fact:
 
 
 def _told_shuffle(record: Record) -> Fact:
-    moved = number(round(record.moved, 5))
+    moved = difference(record.moved)
     if record.y is None:
-        back = f"with rows and columns put back, weights and output differ from those before by at most {moved}"
+        back = f"with rows and columns put back, weights and output differ from those before by {moved}"
         return (f"Only the order changed: {back}; attention alone is blind to order.",)
-    return (f"Y changed its order: the columns of the weights moved with it, the output changed by at most {moved}.",)
+    return (f"Y changed its order: the columns of the weights moved with it, the output changed by {moved}.",)

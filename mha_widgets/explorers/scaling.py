@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mha_widgets.explorer import Explorer, Fact, Range, Toggle, Word
+from mha_widgets.explorers._settled import settled
 from mha_widgets.explorers._words import number
 from mha_widgets.figures import panels, plots
 
@@ -73,14 +74,15 @@ class Scaling(Explorer):
     title = "Scaling: why scores are divided by √head_dim"
     prompt = "Try: switch the scale off, then widen head_dim to 512. How many keys are left, and how much gradient?"
 
+    @settled()
     def __init__(self, num_keys: int = 16, seed: int = 0) -> None:
         for name, value in (("num_keys", num_keys), ("seed", seed)):
             if not isinstance(value, int) or isinstance(value, bool):
                 raise TypeError(f"{name} is {value!r}; pass a whole number.")
         if not 2 <= num_keys <= 64:
             raise ValueError(f"num_keys is {num_keys}; pass 2 to 64: one key takes everything, and more are too thin to see.")
-        if seed < 0:
-            raise ValueError(f"seed is {seed}; pass 0 or more.")
+        if not 0 <= seed < 2**63:
+            raise ValueError(f"seed is {seed}; pass 0 or more, below 2**63.")
         self.num_keys, self.seed = num_keys, seed
         self.controls = {
             "head_dim": Range("head_dim", HEAD_DIMS, 64, "How many features each query and key has: E."),
@@ -92,6 +94,7 @@ class Scaling(Explorer):
         """Return the controls that do nothing in a complete state, each with the reason."""
         return {"scale": "√1 = 1: dividing by it changes nothing."} if state["head_dim"] == 1 else {}
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Return the scores and weights of one complete state, and the curves over every head_dim."""
         scores = _scores(self.num_keys, self.seed, **state)
@@ -129,6 +132,7 @@ class Scaling(Explorer):
         root = number(math.sqrt(E))
         return (*told, (f"Temperature {root} without the scale is the same as temperature 1 with it: both divide by √{E}.",))
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``scores``, ``weights``, ``entropy`` and ``gradient`` of a complete state."""
         E, S = state["head_dim"], self.num_keys
@@ -248,14 +252,15 @@ def _strongest(record: Record) -> Fact:
     some = record.row[record.row > 0]
     left = math.exp(-(some * np.log(some)).sum())
     keys = len(record.row)
-    return (f"In the row shown the strongest key takes {some[0]:.2f}: as if {left:.1f} of {keys} keys shared it evenly.",)
+    spread = f"it is spread as widely as over {left:.1f} keys that share evenly"
+    return (f"In the row shown the strongest of {keys} keys takes {some[0]:.2f} of the weight; {spread}.",)
 
 
 def _median(record: Record) -> Fact:
     left = math.exp(record.entropy)
     role = "warn" if left < 2 else "key"
     return (
-        f"The median of {ROWS} rows has an entropy of {record.entropy:.2f} nats: ",
+        f"The median of {ROWS} rows has an entropy (the mean of −ln w) of {record.entropy:.2f} nats: ",
         Word(f"e^{record.entropy:.2f} = {left:.1f} effective keys", role),
         f" of {record.weights.shape[1]}.",
     )

@@ -128,7 +128,7 @@ def test_own_directions_and_names() -> None:
     r = record(own, angle=330, length=3, length_a=2, length_b=1)
     np.testing.assert_allclose(r.scores, [6 * math.cos(math.radians(67.5)), 3 * math.cos(math.radians(71))], rtol=1e-5)
     assert words(own, angle=330)[0] == "query · <mat> = 2 × 2 × cos 67.50° = 1.53."
-    assert own.controls["length_b"].label == "Length of $cat$"
+    assert own.controls["length_b"].label == "Length of $cat$, at -101°"
     figure = own.view().figure
     assert [trace.text[1] for trace in figure.data[:3]] == ["&lt;mat&gt;", "&#36;cat&#36;", "q"]
 

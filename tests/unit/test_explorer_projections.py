@@ -52,7 +52,7 @@ def test_under_the_identity_words_look_at_themselves_or_at_longer_ones() -> None
     facts = words(EXAMPLE, w_q=True, w_k=True)
     assert facts[2:] == [
         "W_q = W_k = identity: Q is X, K is X; 5 of 6 words look at nothing more than at themselves, "
-        "but “cat” at “mat”, which is longer (score 3 instead of 2).",
+        "but “cat” at “mat”, which is longer (q·k ÷ √4 is 3 instead of 2).",
         "Scores have no direction here: from one word to another they are the same as back.",
     ]
 
@@ -60,7 +60,7 @@ def test_under_the_identity_words_look_at_themselves_or_at_longer_ones() -> None
 def test_words_of_one_length_look_at_themselves() -> None:
     eye = torch.eye(3)
     facts = words(explorers.Projections(eye, eye, eye, eye))
-    assert facts[1] == "“0” asks for [1, 0, 0], “0” offers [1, 0, 0]: “0” looks mostly at “0” (0.47), then at “1” (0.26)."
+    assert facts[1] == "“0” asks for [1, 0, 0], “0” offers [1, 0, 0]: “0” looks mostly at “0” (0.47), then at “1” and “2” (0.26 each)."
     facts = words(explorers.Projections(eye, eye, eye, eye), w_q=True, w_k=True)
     assert facts[2] == "W_q = W_k = identity: Q is X, K is X; no word looks at another more than at itself."
 
@@ -76,7 +76,7 @@ def test_one_identity_leaves_one_role_as_it_is(name: str, title: str) -> None:
 
 
 def test_scores_have_a_direction_unless_the_projections_say_otherwise() -> None:
-    told = "Scores have a direction: “the” → “mat” 3, “mat” → “the” 0."
+    told = "Scores, q·k ÷ √4, have a direction: “the” → “mat” 3, “mat” → “the” 0."
     scores = record().scores
     assert (scores[0, 5], scores[5, 0]) == (3, 0)
     assert (scores - scores.T).max() == 3
@@ -106,7 +106,7 @@ def test_shuffling_moves_rows_and_columns_and_changes_nothing(shuffle: str, orde
     assert after.moved < 1e-6
     assert after.rows == after.columns == tuple(before.rows[i] for i in order)
     assert words(EXAMPLE, shuffle=shuffle)[-1] == (
-        "Only the order changed: with rows and columns put back, weights and output differ from those before by at most 0; "
+        "Only the order changed: with rows and columns put back, weights and output differ from those before by 0, but for rounding; "
         "attention alone is blind to order."
     )
 
@@ -117,7 +117,7 @@ def test_shuffling_the_other_sentence_leaves_the_output_in_place() -> None:
     np.testing.assert_allclose(after.weights, before.weights[:, ::-1], atol=1e-6)
     assert after.rows == before.rows and after.columns == before.columns[::-1]
     told = words(EXAMPLE, key_from="other", shuffle="reverse")[-1]
-    assert told == "Y changed its order: the columns of the weights moved with it, the output changed by at most 0."
+    assert told == "Y changed its order: the columns of the weights moved with it, the output changed by 0, but for rounding."
 
 
 def test_a_random_order_is_another_order() -> None:
@@ -174,8 +174,8 @@ def test_data_of_the_readers_own() -> None:
         ({"x": None, "w_q": None}, ValueError, "^Projections got no x and no w_q; pass x, w_q, w_k and w_v, or nothing.$"),
         ({"w_k": torch.ones(2, 3).double()}, ValueError, r"^w_k has shape \(2, 3\), but x has 3 features; pass w_k as \(3"),
         ({"y": torch.ones(7, 2).double()}, ValueError, r"^y has shape \(7, 2\), but x has 3 features; pass y as \(S, 3\).$"),
-        ({"w_q": torch.ones(3, 3)}, ValueError, "^w_q is torch.float32 and x torch.float64; pass all in one type: w_q.to"),
-        ({"y": torch.ones(7, 3)}, ValueError, "^y is torch.float32 and x torch.float64; pass all in one type: y.to"),
+        ({"w_q": torch.ones(3, 3)}, ValueError, "^w_q is torch.float32 and x torch.float64; pass all in one type.$"),
+        ({"y": torch.ones(7, 3)}, ValueError, "^y is torch.float32 and x torch.float64; pass all in one type.$"),
         ({"x": [[1.0]]}, TypeError, r"^x is a list; pass a tensor \(L, E\)"),
         ({"tokens": "abcde"}, TypeError, "^tokens is one string; pass a list of 5 strings, one for each of the positions of x.$"),
         ({"key_tokens": ["a"]}, ValueError, "^key_tokens has 1 entries for 7 positions of y; pass one for each.$"),

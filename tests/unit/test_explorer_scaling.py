@@ -58,8 +58,8 @@ def test_without_the_scale_one_key_takes_everything_and_the_gradient_is_gone() -
     r = record(head_dim=512, scale=False)
     assert r.row[0] > 0.99 and r.entropy < 0.01 and r.gradient < 0.001
     assert words(Scaling(), head_dim=512, scale=False)[1:4] == [
-        f"In the row shown the strongest key takes {r.row[0]:.2f}: as if 1.0 of 16 keys shared it evenly.",
-        "The median of 1000 rows has an entropy of 0.00 nats: e^0.00 = 1.0 effective keys of 16.",
+        f"In the row shown the strongest of 16 keys takes {r.row[0]:.2f} of the weight; it is spread as widely as over 1.0 keys that share evenly.",
+        "The median of 1000 rows has an entropy (the mean of −ln w) of 0.00 nats: e^0.00 = 1.0 effective keys of 16.",
         "Move a score a little, and its weight moves w(1 − w) as much: summed over the median row less than 0.001 "
         "(with the scale 0.882).",
     ]
@@ -162,7 +162,7 @@ def test_own_numbers_of_keys() -> None:
         ({"num_keys": 65}, ValueError, "^num_keys is 65; pass 2 to 64"),
         ({"num_keys": 7.0}, TypeError, "^num_keys is 7.0; pass a whole number.$"),
         ({"seed": True}, TypeError, "^seed is True; pass a whole number.$"),
-        ({"seed": -1}, ValueError, "^seed is -1; pass 0 or more.$"),
+        ({"seed": -1}, ValueError, "^seed is -1; pass 0 or more, below 2"),
     ],
 )
 def test_data_that_do_not_fit_are_named(data: dict[str, Any], error: type[Exception], message: str) -> None:

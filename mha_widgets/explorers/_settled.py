@@ -1,0 +1,38 @@
+"""Torch as a fresh interpreter has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def settled(seed: int | None = None) -> Iterator[None]:
+    """Make tensors on the CPU, in float32 and without autocast for a while, whatever the reader has set.
+
+    Their random numbers go on afterwards as if nothing had been.
+
+    Args:
+        seed: what to draw from meanwhile, if anything is drawn.
+
+    >>> with settled(seed=0):
+    ...     drawn = torch.randn(1)
+    >>> drawn == torch.randn(1, generator=torch.Generator().manual_seed(0))
+    tensor([True])
+    """
+    dtype, autocast = torch.get_default_dtype(), {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
+    try:
+        torch.set_default_dtype(torch.float32)
+        for device in autocast:
+            torch.set_autocast_enabled(device, False)
+        # A default device is a mode of torch functions.
+        with torch._C.DisableTorchFunction(), torch.random.fork_rng(devices=()):
+            if seed is not None:
+                torch.default_generator.manual_seed(seed)  # torch.manual_seed would reset the GPUs' too
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        for device, enabled in autocast.items():
+            torch.set_autocast_enabled(device, enabled)
