@@ -51,8 +51,10 @@ def _rows_without_a_key(path: Path, mask: Tensor | None) -> Iterable[str]:
     here = {
         Path.EXPLICIT: f"here they become NaN{gradients}; "
         "with need_weights=False, off the fast path, they would be zeros before the output projection",
-        Path.SDPA: "here they become zeros before the output projection; with need_weights=True or on the native fast path they are NaN",
-        Path.NATIVE: "here they become NaN; off the fast path with need_weights=False they would be zeros before the output projection",
+        Path.SDPA: "here they become zeros before the output projection; "
+        "with need_weights=True or on the native fast path they are NaN",
+        Path.NATIVE: "here they become NaN; "
+        "off the fast path with need_weights=False they would be zeros before the output projection",
     }[path]
     yield f"Queries with no key left{heads} ({'; '.join(where[:4])}{'; …' if len(where) > 4 else ''}): {here}."
 
@@ -78,17 +80,18 @@ def _polarity(call: Call) -> Iterable[str]:
     if padding is not None and padding.numel() and padding.shape[-1] > 1 and _blocked(padding)[..., 0].all():
         yield (
             "key_padding_mask blocks the first key of every sequence: unless every sequence is padded on the left, "
-            f"it looks inverted, since {_meaning('key_padding_mask', padding, 'if True meant a real token, ')}."
+            f"it looks inverted, since {_meaning('key_padding_mask', padding, '; if True meant a real token, ')}."
         )
     square = attn is not None and attn.shape[-2] == attn.shape[-1] > 1
     if square and (_blocked(attn) == causal_mask(attn.shape[-1], device=attn.device)).all():
-        opposite = "True = may look in F.scaled_dot_product_attention: "
-        yield f"attn_mask blocks what a causal mask lets through: it looks inverted, since {_meaning('attn_mask', attn, opposite)}."
+        opposite = " and True = may look in F.scaled_dot_product_attention; "
+        meaning = _meaning("attn_mask", attn, opposite)
+        yield f"attn_mask blocks what a causal mask lets through: it looks inverted, since {meaning}."
 
 
 def _meaning(name: str, mask: Tensor, of_true: str) -> str:
     if mask.dtype == torch.bool:
-        return f"True = blocked here; {of_true}pass ~{name}"
+        return f"True = blocked here{of_true}pass ~{name}"
     return "-inf = blocked; put 0 where a key may be looked at and -inf where it may not"
 
 
@@ -120,7 +123,10 @@ def _float_masks(call: Call) -> Iterable[str]:
 def _mixed(call: Call) -> Iterable[str]:
     attn, padding = call.attn_mask, call.key_padding_mask
     if attn is not None and padding is not None and attn.dtype != padding.dtype:
-        yield f"attn_mask is {attn.dtype} and key_padding_mask is {padding.dtype}: torch deprecates mixed types; make both boolean, or both float."
+        yield (
+            f"attn_mask is {attn.dtype} and key_padding_mask is {padding.dtype}: torch deprecates mixed types; "
+            "make both boolean, or both float."
+        )
 
 
 def _order_of_heads(call: Call) -> Iterable[str]:
@@ -191,9 +197,9 @@ def _causal(call: Call, path: Path) -> Iterable[str]:
     if causal and (blocked == ~causal_mask(*attn.shape[-2:], device=attn.device)).all():
         return
     if path is Path.SDPA and call.key_padding_mask is None:
-        yield "is_causal=True with an attn_mask that is not causal: on this path your mask is dropped and a causal one is used."
+        yield "is_causal=True with an attn_mask that is not causal: here your mask is dropped and a causal one is used."
     else:
-        yield "is_causal=True with an attn_mask that is not causal: on this path the hint has no effect, only your mask."
+        yield "is_causal=True with an attn_mask that is not causal: here the hint has no effect, only your mask."
 
 
 LOOKS: tuple[Callable[[Call], Iterable[str]], ...] = (

@@ -35,13 +35,15 @@ def controls(N: int, H: int) -> dict[str, Control]:
         "need_weights": Toggle("need_weights", default=True, help="Whether the call returns weights."),
         "training": Toggle("training", help="Training with gradients, or else evaluation under torch.no_grad()."),
         "sample": Choice("Sentence", tuple(range(N)), N - 1, "The sentence to look at."),
-        "head": Choice("Head", tuple(range(H)), 0, "The head to look at."),
+        "head": Choice("Head", tuple(range(H)), min(1, H - 1), "The head to look at."),  # 1: the first that repeat misplaces
     }
 
 
 def wanted(padding: Tensor, state: Mapping[str, Any]) -> Tensor:
-    """Return who is meant to look at whom in a state, (N, L, S), for padding (N, S)."""
+    """Return who is meant to look at whom in a state, (N, L, S), for padding (N, S); all, if nothing is to be blocked."""
     N, L = padding.shape
+    if state["attn_mask"] == "none" and not state["key_padding_mask"] and not state["is_causal"]:
+        return torch.ones(N, L, L, dtype=torch.bool)
     causal = state["attn_mask"] != "none" or state["is_causal"]
     keep = (causal_mask(L) if causal else torch.ones(L, L, dtype=torch.bool)).expand(N, L, L)
     return keep & ~padding[:, None]

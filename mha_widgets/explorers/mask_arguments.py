@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,62 +16,17 @@ from mha_widgets.attention import padding_mask, trace
 from mha_widgets.attention.call import Call, Path
 from mha_widgets.explorer import Explorer, Fact, Word
 from mha_widgets.explorers import _masked_call, _own_batch
+from mha_widgets.explorers._settled import settled
+from mha_widgets.explorers._masked_figure import Record, all_masks, numbered, one_mask, weights
+from mha_widgets.explorers._words import number, quoted
 from mha_widgets.figures import panels
-from mha_widgets.figures.maps import Frame, Map
 
 SENTENCES = (("the", "cat", "sat", "down"), ("birds", "sing", "<pad>", "<pad>"))
 LENGTHS = (4, 2)
 EXAMPLE = _own_batch.Example(seed=8, sizes=(2, 4, 8))
 MOST_CELLS = 32  # rows and columns of the map of all masks
-
-
-@dataclass(frozen=True)
-class Record:
-    """One call with masks.
-
-    Attributes:
-        tokens: (N, L), the words of each sentence.
-        sample, head: which of all to look at.
-        padded: (N, L), where the padding is.
-        attn_mask, key_padding_mask: the arguments, or None.
-        wanted: (N, L, S), who is meant to look at whom.
-        mask: (N, H, L, S), what is added to the scores in the end; zeros without a mask.
-        scores: (N, H, L, S), before the mask.
-        weights: (N, H, L, S); NaN if the call raises.
-        output: (N, L, E), or None if the call raises.
-        path: the way that the call takes, in words, and None if it raises.
-        reason: why not the fast path; "" if it is.
-        message: what torch itself says, an error or a warning.
-        merged: the type that ``module.merge_masks`` gives, and the shape of the merged mask; None without a mask.
-        traps: what people trip over in this call, a sentence each.
-    """
-
-    tokens: tuple[tuple[str, ...], ...]
-    sample: int
-    head: int
-    padded: np.ndarray
-    attn_mask: np.ndarray | None
-    key_padding_mask: np.ndarray | None
-    wanted: np.ndarray
-    mask: np.ndarray
-    scores: np.ndarray
-    weights: np.ndarray
-    output: np.ndarray | None
-    path: Path | None
-    reason: str
-    message: str
-    merged: tuple[int, tuple[int, ...]] | None
-    traps: tuple[str, ...]
-
-    @property
-    def blocked(self) -> np.ndarray:
-        """(N, H, L, S), the cells whose score becomes minus infinity."""
-        return self.mask == -np.inf
-
-    @property
-    def amiss(self) -> np.ndarray:
-        """(N, H, L, S), the cells that are blocked and should not be, or the other way round."""
-        return self.blocked == self.wanted[:, None]
+MOST_PLACES = 3
+MOST_WORDS = 4
 
 
 class MaskArguments(Explorer):
@@ -102,6 +56,7 @@ class MaskArguments(Explorer):
         *("is_causal", "need_weights", "training", "sample"),
     )
 
+    @settled()
     def __init__(
         self,
         module: nn.MultiheadAttention | None = None,
@@ -141,6 +96,7 @@ class MaskArguments(Explorer):
             reasons |= dict.fromkeys(("mask_type", "polarity"), "There is no mask.")
         return reasons
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Return masks, weights and what torch says of one complete state."""
         module = copy.copy(self.module).train(state["training"])
@@ -166,6 +122,7 @@ class MaskArguments(Explorer):
             scores=scores.numpy(),
             weights=(nothing if output is None else traced["weights"].detach()).numpy(),
             output=None if output is None else output.detach().numpy(),
+            gradients=state["training"],
             path=None if output is None else traced.path,
             reason=reasons[0].words.split(";")[0] if reasons else "",
             message=message,
@@ -175,15 +132,14 @@ class MaskArguments(Explorer):
 
     def draw(self, record: Record) -> go.Figure:
         """Draw all masks, and the mask and the weights of one sentence and head."""
-        return panels.draw([_all_masks(record), _one_mask(record), _weights(record)])
+        return panels.draw([all_masks(record), one_mask(record), weights(record)])
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
-        """Return what torch says, the path, what people trip over, and what is blocked."""
+        """Return what torch says, what is blocked, what people trip over, what is looked at, and the path."""
         if record.path is None:
-            return (*_said(record), _path(record), *_merging(record))
-        traps = tuple((Word("Careful:", "warn"), f" {trap}") for trap in _traps(record))
-        always = (*_said(record), _counted(record), _path(record))
-        return (*always, *traps, *_polarity(record), *_merging(record), *_queries(record))[:6]
+            return (*_said(record), _refused(record), *_merging(record))
+        first = (*_said(record), _counted(record), *_without_a_key(record), *_traps(record), *_looks(record))
+        return (*first, _path(record), *_polarity(record), *_merging(record), *_queries(record))[:6]
 
     def code(self, **state: Any) -> str:
         """Return a program that makes the masks, ``output``, ``weights`` and ``message`` of a complete state."""
@@ -193,69 +149,6 @@ class MaskArguments(Explorer):
         return _masked_call.program(setting, self.padding, self.module.num_heads, state, raises)
 
 
-def _all_masks(r: Record) -> Map:
-    N, H, L, S = r.mask.shape
-
-    def laid_out(cells: np.ndarray) -> np.ndarray:
-        return cells.transpose(0, 2, 1, 3).reshape(N * L, H * S)
-
-    marks = np.where(r.blocked, "✕", "").astype(object) + np.where(r.amiss, "!", "").astype(object)
-    return Map(
-        "All masks",
-        "✕ = blocked, ! = not as it is meant",
-        laid_out(~r.blocked),
-        [f"{n} {token}" for n, sentence in enumerate(r.tokens) for token in sentence],
-        [f"{h}·{j}" for h in range(H) for j in range(S)],
-        row_axis=("sentence, query", "query"),
-        column_axis=("head · key", "key"),
-        colours="mask",
-        number="%{text}",
-        text=laid_out(marks),
-        blocked=laid_out(r.blocked),
-        frames=[Frame("query", r.head * S, r.sample * L, r.head * S + S, r.sample * L + L)],
-        hover="%{y} → %{x} %{text}",
-    )
-
-
-def _of_one(r: Record) -> dict[str, Any]:
-    terms = r.mask[r.sample, r.head]
-    text = np.array([[f"{term:+g}" if term else "0" for term in row] for row in terms], dtype=object)
-    text[terms == -np.inf] = "−∞"
-    return {
-        "rows": r.tokens[r.sample],
-        "columns": r.tokens[r.sample],
-        "text": text,
-        "customdata": r.scores[r.sample, r.head, ..., None],
-        "hover": "%{y} → %{x}<br>score %{customdata[0]:.3f}<br>mask %{text}<br>weight %{z:.4f}",
-    }
-
-
-def _one_mask(r: Record) -> Map:
-    return Map(
-        f"Sentence {r.sample}, head {r.head}: mask",
-        "added to the scores",
-        ~r.blocked[r.sample, r.head],
-        colours="mask",
-        number="%{text}",
-        **_of_one(r) | {"hover": "%{y} → %{x}<br>score %{customdata[0]:.3f}<br>mask %{text}"},
-    )
-
-
-def _weights(r: Record) -> Map:
-    weights, blocked = r.weights[r.sample, r.head], r.blocked[r.sample, r.head]
-    raised, nan = r.path is None, np.isnan(weights)
-    empty = blocked.all(axis=-1, keepdims=True)
-    return Map(
-        "Weights",
-        "none: the call raises" if raised else "softmax(scores + mask)",
-        np.where(blocked & ~empty, np.nan, weights),
-        colours="weight",
-        blocked=blocked & ~empty & (not raised),
-        nan=nan if nan.any() and not raised else None,
-        **_of_one(r),
-    )
-
-
 def _said(r: Record) -> list[Fact]:
     if not r.message:
         return []
@@ -263,23 +156,92 @@ def _said(r: Record) -> list[Fact]:
     return [("torch raises a RuntimeError: " if r.path is None else "torch warns: ", Word(first, "warn"), ".")]
 
 
-def _traps(r: Record) -> list[str]:
+def _refused(r: Record) -> Fact:
+    return (
+        "Alone, the hint passes only where torch runs the call as one fused operation, its fast path, and there it blocks "
+        f"no future; here that way is closed: {r.reason}.",
+    )
+
+
+def _counted(r: Record) -> Fact:
+    """Say how many cells are blocked, and where they are not those that should be."""
+    if r.merged is None:
+        too = "padding and later words" if r.padded.any() else "later words"
+        return (f"Nothing is blocked, since there is no mask: every query looks at every key, {too} too.",)
+    N, H = r.mask.shape[:2]
+    alike = bool((r.mask == r.mask[:, :1]).all())
+    heads = [r.head] if alike else range(H)
+    mask, here = r.mask[r.sample, r.head], _mistakes(r, r.sample, r.head)
+    start = f"Sentence {r.sample}, {'every head' if alike and H > 1 else f'head {r.head}'}: "
+    fact: Fact = (f"{start}{(mask == -np.inf).sum()} of {mask.size} cells are blocked",)
+    fact += ("; ", Word(f"by mistake: {here}", "warn")) if here else (", all that should be and no other",)
+    if (mask > 0).any():
+        fact += (f"; the mask makes {(mask > 0).sum()} scores larger instead",)
+    others = [(n, head) for n in range(N) for head in heads if (n, head) != (r.sample, r.head) and r.amiss[n, head].any()]
+    if not others:
+        return (*fact, "." if here or N * H == 1 else ", as everywhere.")
+    wrong = [f"{_mistakes(r, n, head)} in sentence {n}{'' if alike else f', head {head}'}" for n, head in others]
+    return (*fact, ". ", Word(f"Elsewhere by mistake: {_listed(wrong, MOST_PLACES, '; ')}", "warn"), ".")
+
+
+def _mistakes(r: Record, n: int, head: int) -> str:
+    blocked, amiss = r.blocked[n, head], r.amiss[n, head]
+    counts = {"blocked": (blocked & amiss).sum(), "open": (~blocked & amiss).sum()}
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
+def _listed(parts: Sequence[str], most: int, comma: str = ", ") -> str:
+    return comma.join([*parts[:most], "…"] if len(parts) > most else parts)
+
+
+def _without_a_key(r: Record) -> list[Fact]:
+    empty = r.blocked.all(axis=-1)  # (N, H, L)
+    if not empty.any():
+        return []
+    places = []
+    for n in np.flatnonzero(empty.any(axis=(1, 2))):
+        words = [f"“{word}”" for word, none in zip(numbered(r.tokens[n]), empty[n].any(axis=0), strict=True) if none]
+        places.append(f"{_listed(words, MOST_WORDS)} (sentence {n})")
+    some = "" if (empty == empty[:, :1]).all() else " in some of the heads"
+    start = f"No key is left{some} for {_listed(places, MOST_PLACES)}: "
+    if r.path is Path.SDPA:
+        return [(start, Word("weights of zeros", "warn"), ", so that only the bias of out_proj, the last step, is their output.")]
+    return [(start, Word("NaN", "warn"), f" as weights and as output{', and as every gradient' if r.gradients else ''}.")]
+
+
+def _traps(r: Record) -> list[Fact]:
     """Return what people trip over, but for what other facts say."""
-    told = ["deprecates mixed types"] if r.message else []
-    if any(trap.startswith("attn_mask is float and") for trap in r.traps):
-        told.append("key_padding_mask is float and")  # the same once more
-    return [trap for trap in r.traps if not any(words in trap for words in told)]
+    told = ["Queries with no key left", "repeat_interleave"] + ["deprecates mixed types"] * bool(r.message)
+    traps = [trap for trap in r.traps if not any(words in trap for words in told)]
+    of_sentences = None if r.attn_mask is None or r.attn_mask.ndim == 2 else r.attn_mask.reshape(*r.mask.shape)
+    if of_sentences is not None and not (of_sentences == of_sentences[:, :1]).all():
+        traps.insert(
+            0,
+            "mask.repeat lays out all sentences and then all of them again, but the module takes the first num_heads masks for "
+            "sentence 0, and so on: sentences get each other's masks; use mask.repeat_interleave(num_heads, dim=0).",
+        )
+    return [(Word("Careful:", "warn"), f" {trap}") for trap in traps]
+
+
+def _looks(r: Record) -> list[Fact]:
+    """Return what the words of the sentence look at most, if they look at anything."""
+    names, fact = numbered(r.tokens[r.sample]), []
+    for name, row, padded in zip(names, r.weights[r.sample, r.head], r.padded[r.sample], strict=True):
+        if row.max() > 0 and not padded:
+            looks = " looks most at " if not fact else " at "
+            fact += [", " if fact else f"In head {r.head} ", quoted(name, "query"), looks]
+            fact += [quoted(names[row.argmax()], "key"), f" ({number(row.max())})"]
+    if len(fact) > 5 * MOST_WORDS:
+        return [(*fact[: 5 * MOST_WORDS], ", ….")]
+    return [(*fact, ".")] if fact else []
 
 
 def _path(r: Record) -> Fact:
-    if r.path is None:
-        off = f"Off the fast path (here {r.reason}) the hint needs an attn_mask"
-        return (f"{off}; on it the same call passes, and blocks no future.",)
+    slower = f"torch's fast path, one fused operation, is closed to it: {r.reason}."
     taken = {
-        Path.NATIVE: "This call takes the native fast path, where a row with no key left becomes NaN.",
-        Path.EXPLICIT: f"This call computes explicit weights ({r.reason}): a row with no key left becomes NaN.",
-        Path.SDPA: f"This call goes through F.scaled_dot_product_attention ({r.reason}): a row with no key left becomes zeros, "
-        "and its output the bias of the output projection.",
+        Path.NATIVE: "This call runs as one fused operation, torch's fast path.",
+        Path.EXPLICIT: f"This call works out every weight, to return them (need_weights=True); {slower}",
+        Path.SDPA: f"This call goes through F.scaled_dot_product_attention, which keeps no weights (need_weights=False); {slower}",
     }
     return (taken[r.path],)
 
@@ -291,23 +253,16 @@ def _polarity(r: Record) -> list[Fact]:
     return [("True blocks here. F.scaled_dot_product_attention takes the opposite: True = may look.",)]
 
 
-def _counted(r: Record) -> Fact:
-    mask, amiss = r.mask[r.sample, r.head], r.amiss[r.sample, r.head]
-    blocked, grown = mask == -np.inf, int((mask > 0).sum())
-    start = f"Sentence {r.sample}, head {r.head}: {blocked.sum()} of {mask.size} cells are blocked"
-    if not amiss.any():
-        return (f"{start}, all that should be and no other.",)
-    counts = {"blocked": int((blocked & amiss).sum()), "open": int((~blocked & amiss).sum())}
-    wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return (f"{start}; ", Word(f"by mistake: {wrong}", "warn"), f"; scores that grow: {grown}." if grown else ".")
-
-
 def _merging(r: Record) -> list[Fact]:
     if r.merged is None:
-        return [("Nothing is blocked: there is no mask.",)]
+        return []
     kind, shape = r.merged
-    which = "1, key_padding_mask alone" if kind == 1 else "2, as with any attn_mask; 1 is key_padding_mask alone"
-    return [(f"module.merge_masks makes {shape} of them: type {which}.",)]
+    if kind == 1:
+        made = f"key_padding_mask stays one row for each sentence, (N, S) = {shape}, which its heads and queries share"
+    else:
+        start = "attn_mask becomes one mask" if r.key_padding_mask is None else "Both masks become one"
+        made = f"{start} with a cell for each sentence, head, query and key, (N, H, L, S) = {shape}"
+    return [(f"{made}; module.merge_masks calls that type {kind}.",)]
 
 
 def _queries(r: Record) -> list[Fact]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from samples import words
+from samples import states_of, words
 from torch import nn
 
 from mha_widgets.attention.call import Path
@@ -39,10 +39,12 @@ def test_causal_and_padding_by_hand() -> None:
     assert found.attn_mask.dtype == bool and found.attn_mask.tolist() == (CAUSAL != 0).tolist()
     assert not found.amiss.any() and found.path is Path.NATIVE
     assert words(EXPLORER) == [
-        "Sentence 1, head 0: 9 of 16 cells are blocked, all that should be and no other.",
-        "This call takes the native fast path, where a row with no key left becomes NaN.",
+        "Sentence 1, every head: 9 of 16 cells are blocked, all that should be and no other, as everywhere.",
+        "In head 1 “birds” looks most at “birds” (1), “sing” at “sing” (0.74).",
+        "This call runs as one fused operation, torch's fast path.",
         "True blocks here. F.scaled_dot_product_attention takes the opposite: True = may look.",
-        "module.merge_masks makes (2, 2, 4, 4) of them: type 2, as with any attn_mask; 1 is key_padding_mask alone.",
+        "Both masks become one with a cell for each sentence, head, query and key, (N, H, L, S) = (2, 2, 4, 4); "
+        "module.merge_masks calls that type 2.",
         "The rows of padding are still computed: key_padding_mask hides keys, not queries.",
     ]
 
@@ -65,11 +67,21 @@ def test_the_wrong_way_round_blocks_the_words() -> None:
     np.testing.assert_array_equal(found.weights[1, 1, 2], [0, 0, 0, 1])
     assert np.isnan(found.weights[1, :, 3]).all()
     facts = words(EXPLORER, **WRONG)
-    assert facts[0] == "Sentence 1, head 0: 11 of 16 cells are blocked; by mistake: 7 blocked, 5 open."
-    assert facts[2].startswith("Careful: Queries with no key left (sequence 0: 0, 1, 2, 3; sequence 1: 3): here they become NaN")
-    assert facts[3].startswith("Careful: key_padding_mask blocks the first key of every sequence")
+    assert facts[0] == (
+        "Sentence 1, every head: 11 of 16 cells are blocked; by mistake: 7 blocked, 5 open. "
+        "Elsewhere by mistake: 10 blocked in sentence 0."
+    )
+    left = "No key is left for “the”, “cat”, “sat”, “down” (sentence 0), “<pad> 3” (sentence 1): "
+    assert facts[1] == f"{left}NaN as weights and as output."
+    assert facts[2].startswith("Careful: key_padding_mask blocks the first key of every sequence")
+    assert facts[3].startswith("Careful: attn_mask blocks what a causal mask lets through")
+    assert [f"{weight:.2f}" for weight in found.weights[1, 1, :2, 2]] == ["0.99", "0.87"]
+    assert facts[4] == "In head 1 “birds” looks most at “<pad> 2” (0.99), “sing” at “<pad> 2” (0.87)."
+    assert words(EXPLORER, **WRONG, training=True)[1] == f"{left}NaN as weights and as output, and as every gradient."
     assert not any("True blocks here" in fact for fact in facts)
-    marks = EXPLORER.view(**WRONG).figure.data[0].text
+    figure = EXPLORER.view(**WRONG).figure
+    assert figure.layout.xaxis2.ticktext == figure.layout.yaxis2.ticktext == ("birds", "sing", "&lt;pad&gt; 2", "&lt;pad&gt; 3")
+    marks = figure.data[0].text
     assert marks[0].tolist() == ["✕!", "✕", "✕", "✕"] * 2 and marks[4].tolist() == ["✕!", "✕", "!", "!"] * 2
 
 
@@ -81,8 +93,10 @@ def test_a_row_with_no_key_left_on_each_path(state: dict[str, Any], empty: float
     np.testing.assert_array_equal(found.weights[0], np.full((2, 4, 4), empty))
     bias = EXPLORER.module.out_proj.bias.detach().numpy()
     np.testing.assert_array_equal(found.output[0], np.broadcast_to(bias + empty, (4, 8)))
-    says = "zeros, and its output the bias" if empty == 0 else "NaN"
-    assert says in words(EXPLORER, **WRONG, **state)[1]
+    zeros = "weights of zeros, so that only the bias of out_proj, the last step, is their output."
+    says = zeros if empty == 0 else "NaN as weights"
+    assert f"“<pad> 3” (sentence 1): {says}" in words(EXPLORER, **WRONG, **state)[1]
+    assert not any("No key is left" in fact or "NaN" in fact for fact in words(EXPLORER, **state))
     traces = [trace.name for trace in EXPLORER.view(**WRONG, **state, sample=0).figure.data]
     assert ("NaN" in traces) == math.isnan(empty)
 
@@ -94,10 +108,66 @@ def test_repeat_gives_sentences_each_others_masks() -> None:
     np.testing.assert_array_equal(right.mask, [[CAUSAL, CAUSAL], [both, both]])
     np.testing.assert_array_equal(wrong.mask, [[CAUSAL, both], [CAUSAL, both]])
     assert right.attn_mask.shape == (4, 4, 4)
-    assert "by mistake: 3 blocked." in words(EXPLORER, **state, order="repeat", sample=0, head=1)[0]
-    assert "by mistake: 3 open." in words(EXPLORER, **state, order="repeat", sample=1, head=0)[0]
-    assert any("use mask.repeat_interleave(num_heads, dim=0)" in fact for fact in words(EXPLORER, **state, order="repeat"))
+    assert words(EXPLORER, **state, order="repeat", sample=0)[0] == (
+        "Sentence 0, head 1: 9 of 16 cells are blocked; by mistake: 3 blocked. "
+        "Elsewhere by mistake: 3 open in sentence 1, head 0."
+    )
+    assert words(EXPLORER, **state, order="repeat")[0] == (
+        "Sentence 1, head 1: 9 of 16 cells are blocked, all that should be and no other. "
+        "Elsewhere by mistake: 3 blocked in sentence 0, head 1; 3 open in sentence 1, head 0."
+    )
     assert not any("repeat_interleave" in fact for fact in words(EXPLORER, **state))
+
+
+@pytest.mark.parametrize("key_padding_mask", [False, True])
+@pytest.mark.parametrize("mask_type", ["boolean", "float −∞", "float 0/1", "mixed"])
+def test_repeat_is_told_whatever_the_type(mask_type: str, key_padding_mask: bool) -> None:
+    state = {"attn_mask": "3D", "mask_type": mask_type, "key_padding_mask": key_padding_mask}
+    facts = words(EXPLORER, **state, order="repeat")
+    (told,) = [fact for fact in facts if "repeat" in fact]
+    assert told.startswith("Careful: mask.repeat") and told.endswith("use mask.repeat_interleave(num_heads, dim=0).")
+    assert not any("repeat" in fact for fact in words(EXPLORER, **state))
+    counted = next(fact for fact in facts if fact.startswith("Sentence 1"))
+    assert "Elsewhere by mistake: " in counted and " in sentence 0, head 1" in counted
+
+
+def test_without_own_sentences_or_heads_repeat_misplaces_nothing() -> None:
+    for N, H in ((1, 3), (3, 1)):
+        explorer = MaskArguments(nn.MultiheadAttention(6, H), torch.ones(N, 2, 6), lengths=[1, 2, 2][:N])
+        state = {"attn_mask": "3D", "order": "repeat"}
+        assert not explorer.compute(**explorer.complete(**state)).amiss.any()
+        assert not any("repeat" in fact for fact in words(explorer, **state))
+
+
+def test_the_wrong_way_round_in_floats() -> None:
+    state = WRONG | {"mask_type": "float −∞"}
+    inverted = [fact for fact in words(EXPLORER, **state) if "looks inverted" in fact]
+    assert [fact.split()[1] for fact in inverted] == ["key_padding_mask", "attn_mask"]
+    assert all(fact.endswith("put 0 where a key may be looked at and -inf where it may not.") for fact in inverted)
+    assert not any("gradient" in fact or "~" in fact for fact in words(EXPLORER, **state))
+    assert "and as every gradient" in words(EXPLORER, **state, training=True)[1]
+
+
+def test_without_masks_nothing_is_amiss() -> None:
+    state = {"attn_mask": "none", "key_padding_mask": False}
+    found = record(**state)
+    assert found.wanted.all() and not found.blocked.any()
+    facts = words(EXPLORER, **state)
+    assert facts[0] == "Nothing is blocked, since there is no mask: every query looks at every key, padding and later words too."
+    assert facts[1] == "In head 1 “birds” looks most at “<pad> 2” (0.71), “sing” at “sing” (0.44)."
+    assert not any("mistake" in fact for fact in facts)
+
+
+def test_long_lists_are_cut() -> None:
+    torch.manual_seed(2)
+    explorer = MaskArguments(nn.MultiheadAttention(4, 2), torch.randn(5, 6, 4), lengths=[6] * 5)
+    facts = words(explorer, **WRONG, sample=4, key_padding_mask=False)
+    assert facts[0].endswith(
+        "Elsewhere by mistake: 21 blocked, 15 open in sentence 0; "
+        "21 blocked, 15 open in sentence 1; 21 blocked, 15 open in sentence 2; …."
+    )
+    assert facts[1].startswith("No key is left for “5” (sentence 0), “5” (sentence 1), “5” (sentence 2), …: NaN")
+    assert [fact.count(" at “") for fact in words(explorer, sample=4) if fact.startswith("In head 1 “0” looks most")] == [4]
 
 
 def test_zeros_and_ones_are_added_and_block_nothing() -> None:
@@ -105,9 +175,12 @@ def test_zeros_and_ones_are_added_and_block_nothing() -> None:
     np.testing.assert_array_equal(found.mask[1, 0], (CAUSAL != 0).astype(float) + (PADDED != 0))
     assert found.mask[1, 0].max() == 2 and not found.blocked.any()
     facts = words(EXPLORER, mask_type="float 0/1")
-    assert facts[0] == "Sentence 1, head 0: 0 of 16 cells are blocked; by mistake: 9 open; scores that grow: 9."
-    assert facts[2].startswith("Careful: attn_mask is float and holds nothing but 0 and 1: they are added to the scores")
-    assert sum("holds nothing but 0 and 1" in fact for fact in facts) == 1
+    assert facts[0] == (
+        "Sentence 1, every head: 0 of 16 cells are blocked; by mistake: 9 open; the mask makes 9 scores larger instead. "
+        "Elsewhere by mistake: 6 open in sentence 0."
+    )
+    assert facts[1].startswith("Careful: attn_mask and key_padding_mask are float and hold nothing but 0 and 1: they are added")
+    assert sum("nothing but 0 and 1" in fact for fact in facts) == 1
     alone = words(EXPLORER, mask_type="float 0/1", attn_mask="none")
     assert any(fact.startswith("Careful: key_padding_mask is float and holds") for fact in alone)
     assert EXPLORER.view(mask_type="float 0/1").figure.data[2].text[0].tolist() == ["0", "+1", "+2", "+2"]
@@ -136,7 +209,8 @@ def test_is_causal_alone_raises_off_the_fast_path(state: dict[str, Any]) -> None
     facts = words(EXPLORER, **state)
     assert facts[0] == "torch raises a RuntimeError: Need attn_mask if specifying the is_causal hint."
     reason = "the module is in training mode" if "training" in state else "key_padding_mask is float"
-    assert facts[1].startswith(f"Off the fast path (here {reason}) the hint needs an attn_mask; on it the same call passes")
+    assert facts[1].startswith("Alone, the hint passes only where torch runs the call as one fused operation, its fast path")
+    assert facts[1].endswith(f"here that way is closed: {reason}.")
     figure = EXPLORER.view(**state).figure
     assert "none: the call raises" in [annotation.text for annotation in figure.layout.annotations]
     assert "NaN" not in [trace.name for trace in figure.data]
@@ -147,9 +221,8 @@ def test_is_causal_alone_blocks_nothing_on_the_fast_path() -> None:
     found = record(**state)
     assert found.path is Path.NATIVE and not found.mask.any() and (found.weights > 0).all()
     facts = words(EXPLORER, **state)
-    assert facts[0] == "Sentence 0, head 0: 0 of 16 cells are blocked; by mistake: 6 open."
-    assert facts[2].startswith("Careful: is_causal=True without attn_mask blocks nothing on the native fast path")
-    assert facts[-1] == "Nothing is blocked: there is no mask."
+    assert facts[0].startswith("Nothing is blocked, since there is no mask") and found.amiss[0, 0].sum() == 6
+    assert facts[1].startswith("Careful: is_causal=True without attn_mask blocks nothing here, where one fused operation")
 
 
 def test_is_causal_with_another_mask_depends_on_the_path() -> None:
@@ -167,10 +240,10 @@ def test_is_causal_with_another_mask_depends_on_the_path() -> None:
 @pytest.mark.parametrize(
     "state, merged, says",
     [
-        ({"attn_mask": "none"}, (1, (2, 4)), "makes (2, 4) of them: type 1, key_padding_mask alone."),
-        ({"key_padding_mask": False}, (2, (2, 2, 4, 4)), "type 2, as with any attn_mask"),
-        ({"attn_mask": "3D"}, (2, (2, 2, 4, 4)), "type 2, as with any attn_mask"),
-        ({"attn_mask": "none", "key_padding_mask": False}, None, "Nothing is blocked: there is no mask."),
+        ({"attn_mask": "none"}, (1, (2, 4)), "which its heads and queries share; module.merge_masks calls that type 1."),
+        ({"key_padding_mask": False}, (2, (2, 2, 4, 4)), "attn_mask becomes one mask with a cell for each sentence, head"),
+        ({"attn_mask": "3D"}, (2, (2, 2, 4, 4)), "Both masks become one with a cell for each sentence, head"),
+        ({"attn_mask": "none", "key_padding_mask": False}, None, "since there is no mask"),
     ],
 )
 def test_the_type_that_merge_masks_gives(state: dict[str, Any], merged: Any, says: str) -> None:
@@ -245,5 +318,20 @@ def test_the_readers_module_gradient_mode_and_random_numbers_stay() -> None:
     assert (data["module"].dropout, data["module"].batch_first, data["module"].training) == (0.5, False, True)
 
 
+def test_every_state_has_at_most_six_facts_in_plain_words() -> None:
+    for state in states_of(EXPLORER, 120):
+        facts = words(EXPLORER, **state)
+        assert 2 <= len(facts) <= 6 and not any("SDPA" in fact or "explicit weights" in fact for fact in facts)
+
+
+def test_the_path_comes_with_its_meaning() -> None:
+    slower = "; torch's fast path, one fused operation, is closed to it: the module is in training mode."
+    every, none = (words(EXPLORER, training=True, need_weights=need_weights)[2] for need_weights in (True, False))
+    assert every == f"This call works out every weight, to return them (need_weights=True){slower}"
+    assert none == f"This call goes through F.scaled_dot_product_attention, which keeps no weights (need_weights=False){slower}"
+
+
 def test_a_page_leaves_the_heads_to_the_notebook() -> None:
+    assert EXPLORER.state["head"] == 1  # the first that repeat gives another sentence's mask
+    assert MaskArguments(nn.MultiheadAttention(4, 1), torch.ones(1, 2, 4)).state["head"] == 0
     assert set(EXPLORER.controls) - set(MaskArguments.page_controls) == {"head"}

@@ -338,7 +338,8 @@ def test_masks_that_repeat_may_belong_to_the_heads() -> None:
 @pytest.mark.parametrize("heads", [2, 14])
 def test_masks_that_repeat_and_hide_the_padding_belong_to_the_sequences(heads: int, dtype: torch.dtype) -> None:
     x, module = data(2, 4, E), make(num_heads=heads)  # as many sequences as heads, or a divisor of their number
-    for padding in (torch.tensor([[False] * 4, [False, False, True, True]]), torch.tensor([[True] * 2 + [False] * 2, [False] * 4])):
+    for first, second in (("....", "..xx"), ("xx..", "....")):
+        padding = torch.tensor([[letter == "x" for letter in row] for row in (first, second)])
         masks = padding[:, None].expand(2, 4, 4)
         if dtype is not torch.bool:
             masks = torch.zeros(2, 4, 4, dtype=dtype).masked_fill(masks, -math.inf)
