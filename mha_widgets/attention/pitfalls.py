@@ -67,8 +67,8 @@ def _layout(call: Call) -> Iterable[str]:
     if call.query.dim() == 3 and call.query.shape[0] == call.query.shape[1] > 1 and call.key.shape[:2] == call.query.shape[:2]:
         read = "(N, L, E)" if call.module.batch_first else "(L, N, E)"
         yield (
-            f"query is {tuple(call.query.shape)}: the batch is as large as the sequence is long, so no check can tell the layouts "
-            f"apart; batch_first={call.module.batch_first} reads it as {read}."
+            f"query is {tuple(call.query.shape)}: the batch is as large as the sequence is long, so no check can tell the "
+            f"layouts apart; batch_first={call.module.batch_first} reads it as {read}."
         )
     padding = call.key_padding_mask
     if padding is not None and padding.dim() == 2 and padding.shape[0] == padding.shape[1] > 1:
@@ -111,7 +111,10 @@ def _float_masks(call: Call) -> Iterable[str]:
         )
     for name, mask in given.items():
         if not (mask < math.inf).all():
-            yield f"{name} holds NaN or +inf, as 0 * inf makes it: every row that meets it is NaN; use masked_fill(blocked, -inf)."
+            yield (
+                f"{name} holds NaN or +inf, as 0 * inf makes it: every row that meets it is NaN; "
+                "use masked_fill(blocked, -inf)."
+            )
         lowest = mask[mask > -math.inf].min().item() if (mask > -math.inf).any() else 0.0
         if lowest <= -1e4:
             yield (
@@ -179,7 +182,10 @@ def _output_projection(call: Call) -> Iterable[str]:
     out_proj = call.module.out_proj
     own = "forward" in vars(out_proj) or type(out_proj).forward is not nn.Linear.forward
     if own or out_proj._forward_hooks or out_proj._forward_pre_hooks:
-        yield "out_proj is never called, only its weight and bias are read: hooks on it, and a forward of its own, have no effect."
+        yield (
+            "out_proj is never called, only its weight and bias are read: "
+            "hooks on it, and a forward of its own, have no effect."
+        )
 
 
 def _causal(call: Call, path: Path) -> Iterable[str]:

@@ -11,6 +11,8 @@ import numpy as np
 from mha_widgets.attention.call import Path
 from mha_widgets.figures.maps import Frame, Map
 
+BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
 
 @dataclass(frozen=True)
 class Record:
@@ -67,9 +69,11 @@ def numbered(sentence: Sequence[str]) -> list[str]:
     """Return the words of a sentence, with their position where a word occurs more than once.
 
     >>> numbered(["birds", "sing", "<pad>", "<pad>"])
-    ['birds', 'sing', '<pad> 2', '<pad> 3']
+    ['birds', 'sing', '<pad>₂', '<pad>₃']
     """
-    return [f"{word} {position}" if sentence.count(word) > 1 else word for position, word in enumerate(sentence)]
+    return [
+        word + str(position).translate(BELOW) if sentence.count(word) > 1 else word for position, word in enumerate(sentence)
+    ]
 
 
 def all_masks(r: Record) -> Map:

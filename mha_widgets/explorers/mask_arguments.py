@@ -237,11 +237,11 @@ def _looks(r: Record) -> list[Fact]:
 
 
 def _path(r: Record) -> Fact:
-    slower = f"torch's fast path, one fused operation, is closed to it: {r.reason}."
+    slower = f"torch's fast path, one fused operation, is closed: {r.reason}."
     taken = {
         Path.NATIVE: "This call runs as one fused operation, torch's fast path.",
         Path.EXPLICIT: f"This call works out every weight, to return them (need_weights=True); {slower}",
-        Path.SDPA: f"This call goes through F.scaled_dot_product_attention, which keeps no weights (need_weights=False); {slower}",
+        Path.SDPA: f"This call uses F.scaled_dot_product_attention, which keeps no weights (need_weights=False); {slower}",
     }
     return (taken[r.path],)
 

@@ -71,16 +71,16 @@ def test_the_wrong_way_round_blocks_the_words() -> None:
         "Sentence 1, every head: 11 of 16 cells are blocked; by mistake: 7 blocked, 5 open. "
         "Elsewhere by mistake: 10 blocked in sentence 0."
     )
-    left = "No key is left for “the”, “cat”, “sat”, “down” (sentence 0), “<pad> 3” (sentence 1): "
+    left = "No key is left for “the”, “cat”, “sat”, “down” (sentence 0), “<pad>₃” (sentence 1): "
     assert facts[1] == f"{left}NaN as weights and as output."
     assert facts[2].startswith("Careful: key_padding_mask blocks the first key of every sequence")
     assert facts[3].startswith("Careful: attn_mask blocks what a causal mask lets through")
     assert [f"{weight:.2f}" for weight in found.weights[1, 1, :2, 2]] == ["0.99", "0.87"]
-    assert facts[4] == "In head 1 “birds” looks most at “<pad> 2” (0.99), “sing” at “<pad> 2” (0.87)."
+    assert facts[4] == "In head 1 “birds” looks most at “<pad>₂” (0.99), “sing” at “<pad>₂” (0.87)."
     assert words(EXPLORER, **WRONG, training=True)[1] == f"{left}NaN as weights and as output, and as every gradient."
     assert not any("True blocks here" in fact for fact in facts)
     figure = EXPLORER.view(**WRONG).figure
-    assert figure.layout.xaxis2.ticktext == figure.layout.yaxis2.ticktext == ("birds", "sing", "&lt;pad&gt; 2", "&lt;pad&gt; 3")
+    assert figure.layout.xaxis2.ticktext == figure.layout.yaxis2.ticktext == ("birds", "sing", "&lt;pad&gt;₂", "&lt;pad&gt;₃")
     marks = figure.data[0].text
     assert marks[0].tolist() == ["✕!", "✕", "✕", "✕"] * 2 and marks[4].tolist() == ["✕!", "✕", "!", "!"] * 2
 
@@ -95,7 +95,7 @@ def test_a_row_with_no_key_left_on_each_path(state: dict[str, Any], empty: float
     np.testing.assert_array_equal(found.output[0], np.broadcast_to(bias + empty, (4, 8)))
     zeros = "weights of zeros, so that only the bias of out_proj, the last step, is their output."
     says = zeros if empty == 0 else "NaN as weights"
-    assert f"“<pad> 3” (sentence 1): {says}" in words(EXPLORER, **WRONG, **state)[1]
+    assert f"“<pad>₃” (sentence 1): {says}" in words(EXPLORER, **WRONG, **state)[1]
     assert not any("No key is left" in fact or "NaN" in fact for fact in words(EXPLORER, **state))
     traces = [trace.name for trace in EXPLORER.view(**WRONG, **state, sample=0).figure.data]
     assert ("NaN" in traces) == math.isnan(empty)
@@ -154,7 +154,7 @@ def test_without_masks_nothing_is_amiss() -> None:
     assert found.wanted.all() and not found.blocked.any()
     facts = words(EXPLORER, **state)
     assert facts[0] == "Nothing is blocked, since there is no mask: every query looks at every key, padding and later words too."
-    assert facts[1] == "In head 1 “birds” looks most at “<pad> 2” (0.71), “sing” at “sing” (0.44)."
+    assert facts[1] == "In head 1 “birds” looks most at “<pad>₂” (0.71), “sing” at “sing” (0.44)."
     assert not any("mistake" in fact for fact in facts)
 
 
@@ -325,10 +325,10 @@ def test_every_state_has_at_most_six_facts_in_plain_words() -> None:
 
 
 def test_the_path_comes_with_its_meaning() -> None:
-    slower = "; torch's fast path, one fused operation, is closed to it: the module is in training mode."
+    slower = "; torch's fast path, one fused operation, is closed: the module is in training mode."
     every, none = (words(EXPLORER, training=True, need_weights=need_weights)[2] for need_weights in (True, False))
     assert every == f"This call works out every weight, to return them (need_weights=True){slower}"
-    assert none == f"This call goes through F.scaled_dot_product_attention, which keeps no weights (need_weights=False){slower}"
+    assert none == f"This call uses F.scaled_dot_product_attention, which keeps no weights (need_weights=False){slower}"
 
 
 def test_a_page_leaves_the_heads_to_the_notebook() -> None:
