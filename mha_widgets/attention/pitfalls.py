@@ -142,14 +142,15 @@ def _order_of_heads(call: Call) -> Iterable[str]:
         return
     advice = "the heads of a sequence lie side by side: use mask.repeat_interleave(num_heads, dim=0)"
     of_heads = (by_sequence == by_sequence[:1]).all()  # or one for each head, such as ALiBi's: both make it if N divides H
-    hidden, padding = _blocked(mask[:N]).all(dim=-2), call.key_padding_mask  # (N, S), the keys that no query sees
-    differ = not (hidden == hidden[:1]).all()
-    if not of_heads or (differ and padding is not None and (hidden == _blocked(padding)).all()):
+    blocked, padding = _blocked(mask[:N]), call.key_padding_mask
+    hidden = blocked.all(dim=-2)  # (N, S), the keys that no query sees
+    like_padding = not (hidden == hidden[:1]).all() and (blocked == blocked.all(dim=0) | hidden[:, None]).all()
+    if not of_heads or (like_padding and padding is not None and (hidden == _blocked(padding)).all()):
         yield (
             f"attn_mask repeats itself every {N} masks, as mask.repeat(num_heads, 1, 1) makes it, "
             f"so sequences get each other's masks; {advice}."
         )
-    elif differ and (hidden == hidden.cummax(dim=-1).values).all():
+    elif like_padding and padding is None and (hidden == hidden.cummax(dim=-1).values).all():
         yield (
             "attn_mask gives each head a mask of its own, the same in every sequence, and they hide other keys at the end, as "
             f"padding does. Are they masks of the sequences? If so, {advice}."

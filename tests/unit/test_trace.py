@@ -332,6 +332,10 @@ def test_masks_that_repeat_may_belong_to_the_heads() -> None:
         assert warnings_of(make(), x, x, x, attn_mask=each, key_padding_mask=padding) == ()
     minus_inf = torch.zeros(4, 4, 4, dtype=torch.float64).masked_fill(each, -math.inf)
     assert warnings_of(make(), x, x, x, attn_mask=minus_inf) == ()
+    other, last = data(2, 5, E), torch.tensor([[False] * 4 + [True], [False] * 5])
+    each = torch.stack([torch.ones(4, 5).triu(1 + i % 2) for i in range(4)]).bool()  # head 0 does not see the last key
+    for padding in (None, last):
+        assert warnings_of(make(), x, other, other, attn_mask=each, key_padding_mask=padding) == ()
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float64])
@@ -351,9 +355,9 @@ def test_masks_that_repeat_and_hide_the_padding_belong_to_the_sequences(heads: i
 
 def test_masks_that_repeat_and_look_like_padding_are_asked_about() -> None:
     x, padding = data(2, 4, E), torch.tensor([[False] * 4, [False, False, True, True]])
-    masks = padding[:, None].expand(2, 4, 4)
-    (warning,) = warnings_of(make(), x, x, x, attn_mask=masks.repeat(H, 1, 1))
-    assert "Are they masks of the sequences? If so, " in warning and "use mask.repeat_interleave" in warning
+    for masks in (padding[:, None].expand(2, 4, 4), padding[:, None] | ~causal_mask(4)):
+        (warning,) = warnings_of(make(), x, x, x, attn_mask=masks.repeat(H, 1, 1))
+        assert "Are they masks of the sequences? If so, " in warning and "use mask.repeat_interleave" in warning
     halves = torch.stack([padding[1], ~padding[1]])[:, None].expand(2, 4, 4)  # one head the start, the other the end
     assert warnings_of(make(), x, x, x, attn_mask=halves.repeat(2, 1, 1)) == ()
 
