@@ -62,7 +62,10 @@ def _read(figure: go.Figure) -> list[tuple[str, list[str], list[str], list[list[
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}".replace("-", "−")
+    if value is None:
+        return ""
+    short = float(f"{value:.4g}")
+    return f"{short:{'.1e' if 0 < abs(short) < 1e-4 else '.4g'}}".replace("-", "−")
 
 
 def _table(read: tuple[str, list[str], list[str], list[list[str]]]) -> str:

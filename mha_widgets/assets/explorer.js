@@ -86,8 +86,10 @@
     });
   }
   const written = (cell) => {
-    if (cell === null) return "";
-    return (typeof cell === "number" ? String(Number(cell.toPrecision(4))) : cell).replace("-", "−");
+    if (typeof cell !== "number") return cell ?? "";
+    const short = Number(cell.toPrecision(4)), size = Math.abs(short);
+    const text = size && size < 1e-4 ? short.toExponential(1) : size < 1e4 ? String(short) : short.toExponential();
+    return text.replace(/(?<=e.)(?=\d$)/, "0").replaceAll("-", "−"); // as Python writes them
   };
 
   function start(root) {

@@ -40,6 +40,20 @@ def test_hostile_tokens_are_shown_literally(hostile: Explorer, tmp_path: Path, o
     assert table.locator("tbody th").all_text_contents() == HOSTILE
 
 
+def test_the_table_writes_numbers_as_python_does(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    key = torch.tensor([[2.847e-06], [-2.847e-06], [-0.12345], [12346.0], [0.0], [3e-12]])
+    numbers = explorers.Attention(torch.ones(1, 1), key, torch.zeros(6, 1))
+    numbers.write_html(tmp_path / "numbers.html", include_plotlyjs="directory")
+    tables = open_page((tmp_path / "numbers.html").as_uri(), tmp_path.as_uri()).locator(".mha-table")
+    scores = tables.locator("table").last.locator("tbody td")
+    by_python = scores.all_text_contents()
+    assert by_python == ["2.8e−06", "−2.8e−06", "−0.1235", "1.235e+04", "0", "3.0e−12"]
+    tables.locator("table").last.evaluate("table => { table.className = 'by-python'; }")
+    tables.locator("summary").click()
+    tables.locator(".by-python").wait_for(state="detached")
+    assert scores.all_text_contents() == by_python
+
+
 def test_colours_swap_but_a_token_that_looks_like_one_stays(hostile: Explorer, tmp_path: Path, browser: Browser) -> None:
     hostile.write_html(tmp_path / "hostile.html", include_plotlyjs="directory")
     shown = browser.new_page(color_scheme="dark")

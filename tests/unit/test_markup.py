@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+import plotly.graph_objects as go
+
 from mha_widgets import explorers, markup
 from mha_widgets.explorer import Explorer
 
@@ -25,3 +29,10 @@ def test_words_are_literal(hostile: Explorer) -> None:
     assert markup.facts(view.facts) == '<li>Part of <b class="mha-key">&lt;/script&gt;</b> is 1.</li>'
     assert "</script>" not in markup.tables(view.figure) + markup.code(view.code)
     assert '<th scope="col">' + "x" * 60 + "</th>" in markup.tables(view.figure)
+
+
+def test_numbers_have_four_digits_and_tiny_ones_a_power_of_ten() -> None:
+    numbers = [[0.5, -0.12345, 0.0001, 2.847e-06, -9.9999e-05, 0, 12346, None]]
+    figure = go.Figure(go.Heatmap(z=numbers, meta={"name": "n", "rows": [""], "columns": [""] * 8, "cells": "z"}))
+    found = re.findall("<td>([^<]*)</td>", markup.tables(figure))[1:]
+    assert found == ["0.5", "−0.1235", "0.0001", "2.8e−06", "−0.0001", "0", "1.235e+04", ""]
