@@ -10,6 +10,8 @@ from torch import Tensor
 
 from mha_widgets.attention.call import Call
 from mha_widgets.explorer import Choice, Control, Range, Toggle
+from mha_widgets.explorers._own_module import check_cut
+from mha_widgets.explorers._written_call import calls
 
 WORDS = (("the", "cat", "sat", "down"), ("birds", "sing", "<pad>", "<pad>"))  # N = 2 sentences of L = 4
 OTHER_WORDS = (("le", "chat", "s’est", "assis", "là"), ("les", "oiseaux", "chantent", "<pad>", "<pad>"))  # of S = 5
@@ -73,6 +75,10 @@ class ExampleCall:
             reasons["average_attn_weights"] = "need_weights=False returns none to average."
         return reasons
 
+    def alone(self, _: Mapping[str, Any]) -> str:
+        """Say which sequence of a batch is called: none, all are called together."""
+        return ""
+
     def index(self, state: Mapping[str, Any]) -> int:
         """Return where in the batch of the call the sample that is shown stands."""
         return state["sample"] if state["batched"] else 0
@@ -83,9 +89,9 @@ class ExampleCall:
         return WORDS[n], WORDS[n] if state["key"] == "query" else OTHER_WORDS[n]
 
     def call(self, state: Mapping[str, Any]) -> Call:
-        """Return the call of a state, ready to be made: what its program writes, up to the last line."""
+        """Return the call of a state, ready to be made: what its program writes, up to the call itself."""
         made: dict[str, Any] = {}
-        program = self.program(state).split("with torch.no_grad" if state["no_grad"] else "output, weights")[0]
+        program = "\n".join(self._prepared(state)[0])
         # The same numbers; torch.manual_seed would keep a note for every time that CUDA is still unused.
         exec(program.replace("torch.manual_seed", "torch.default_generator.manual_seed"), made)
         query: Tensor = made["query"]
@@ -103,7 +109,13 @@ class ExampleCall:
         )
 
     def program(self, state: Mapping[str, Any]) -> str:
-        """Write the call of a state as a program; it makes ``module``, the inputs, ``output`` and ``weights``."""
+        """Write the call of a state as a program; it makes ``module``, the inputs, ``output``, ``weights`` and ``per_head``."""
+        lines, arguments = self._prepared(state)
+        return "\n".join(lines + calls(self.call(state), arguments, no_grad=state["no_grad"]))
+
+    def _prepared(self, state: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """Write what a program does before the call, and the arguments of the call."""
+        check_cut(state["embed_dim"], state["num_heads"])
         E, cross, batched = state["embed_dim"], state["key"] != "query", state["batched"]
         L, S = 4, 5 if cross else 4
         build = [f"{name}={state[name]}" for name in CONSTRUCTOR if name not in DEFAULTS or state[name] != DEFAULTS[name]]
@@ -142,11 +154,7 @@ class ExampleCall:
                 lines[-1] = f"attn_mask = torch.stack([{one} for i in range({total})]).bool()"
             elif state["attn_mask"] == "causal, float":
                 lines.append(_as_float("attn_mask", dtype))
-        options += [f"{name}=False" for name in ("need_weights", "average_attn_weights") if not state[name]]
-        options += ["is_causal=True"] if state["is_causal"] else []
-        call = f"output, weights = module({', '.join(inputs + options)})"
-        lines += ["with torch.no_grad():", f"    {call}"] if state["no_grad"] else [call]
-        return "\n".join(lines)
+        return lines, inputs + options
 
 
 def _as_float(name: str, dtype: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,37 +11,57 @@ from mha_widgets.explorer import Fact
 MOST_TOLD = 8
 
 
-def habit(weights: np.ndarray) -> tuple[str, float]:
-    """Return where a head looks, and how much of a token's weight goes there on average.
+def habit(weights: np.ndarray, tokens: Sequence[str]) -> tuple[str, float] | None:
+    """Return the place that gets more than half of the weight, in most rows and on average, and its average; or None.
 
-    >>> habit(np.array([[1.0, 0.0], [0.25, 0.75]]))
+    >>> habit(np.array([[1.0, 0.0], [0.25, 0.75]]), ["a", "b"])
     ('itself', 0.875)
+    >>> habit(np.full((2, 2), 0.5), ["a", "b"])
     """
-    shares = {"itself": np.diagonal(weights).mean()}
+    places = {"itself": np.diagonal(weights)}
     if len(weights) > 1:
-        shares |= {"the previous token": np.diagonal(weights, -1).mean(), "the next token": np.diagonal(weights, 1).mean()}
-    shares |= {f"key {j}" if j else "the first token": share for j, share in enumerate(weights.mean(axis=0))}
-    best = max(shares, key=lambda place: round(float(shares[place]), 5))  # of equal ones the first
-    return best, round(float(shares[best]), 5)
+        places |= {"the previous token": np.diagonal(weights, -1), "the next token": np.diagonal(weights, 1)}
+    places |= {_fixed(tokens, j): column for j, column in enumerate(weights.T)}
+    shares = {place: float(rows.mean()) for place, rows in places.items()}
+    found = {place: round(share, 5) for place, share in shares.items() if min(share, np.median(places[place])) > 0.505}
+    return max(found.items(), key=lambda one: one[1]) if found else None  # of equal ones the first
 
 
-def habits(maps: Mapping[int, np.ndarray], averaged: bool) -> Fact:
+def habits(maps: Mapping[int, np.ndarray], tokens: Sequence[str], averaged: bool) -> Fact:
     """Say what each head looks at, and which ones have no habit.
 
-    >>> habits({0: np.eye(3), 1: np.full((3, 3), 1 / 3)}, averaged=False)
-    ('On average a token looks in head 0 at itself (1.00); head 1 has no habit.',)
+    >>> habits({0: np.eye(3), 1: np.full((3, 3), 1 / 3), 2: np.eye(3)}, ["a", "b", "c"], averaged=False)[0]
+    "A head's habit is what gets more than half of the weight in most rows: itself in heads 0, 2 (1.00, 1.00), none in head 1."
     """
-    found = {head: habit(weights) for head, weights in maps.items()}
-    told = [f"in head {head} at {place} ({share:.2f})" for head, (place, share) in found.items() if share >= 0.5]
-    rest = [str(head) for head, (_, share) in found.items() if share < 0.5]
-    if not told:
-        return (f"{_have(rest)} no habit: neither itself, nor a neighbour, nor one fixed token gets half of a token's weight.",)
-    start = "Behind the mean, a token looks " if averaged else "On average a token looks "
-    return (start + _listed(told) + (f"; {_have(rest).lower()} no habit." if rest else "."),)
+    found: dict[str, dict[int, float]] = {}
+    rest = []
+    for head, weights in maps.items():
+        if told := habit(weights, tokens):
+            found.setdefault(told[0], {})[head] = told[1]
+        else:
+            rest.append(head)
+    if not found:
+        have = "has" if len(rest) == 1 else "have"
+        return (f"{_heads(rest).capitalize()} {have} no habit: in most rows no place gets more than half of the weight, "
+                "be it the token itself, a neighbour or one fixed token.",)  # fmt: skip
+    told = []
+    for place, shares in found.items():
+        numbers = [f"{share:.2f}" for share in shares.values()]
+        told.append(f"{place} in {_heads(shares)} ({_listed(numbers)})")
+    told += [f"none in {_heads(rest)}"] if rest else []
+    start = "Behind the mean, a" if averaged else "A"
+    return (f"{start} head's habit is what gets more than half of the weight in most rows: {_listed(told)}.",)
 
 
-def _have(heads: Sequence[str]) -> str:
-    return f"Head {heads[0]} has" if len(heads) == 1 else f"Heads {_listed(heads)} have"
+def _fixed(tokens: Sequence[str], index: int) -> str:
+    if index == 0:
+        return "the first token"
+    return f"key {index}" if tokens[index] == str(index) else f"“{tokens[index]}” (key {index})"
+
+
+def _heads(heads: Iterable[int]) -> str:
+    numbers = [str(head) for head in heads]
+    return f"head {numbers[0]}" if len(numbers) == 1 else f"heads {_listed(numbers)}"
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -37,11 +37,17 @@ def matrix(name: str, tensor: Tensor, letters: str) -> Tensor:
     """Return a 2D tensor of finite numbers, detached and at least float32, or say what is wrong with it."""
     plain(name, tensor, letters)
     if tensor.dim() != 2:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; pass one sequence, {letters}, such as one sample of a batch.")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; pass one sequence, {letters}{_one_of(name, tensor)}.")
     if 0 in tensor.shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; pass at least one position and one feature.")
     check_finite(name, tensor)
     return copied(tensor)
+
+
+def _one_of(name: str, tensor: Tensor) -> str:
+    if tensor.dim() == 1:
+        return f": {name}[None] is a sequence of one position"
+    return f": {name}[{', '.join('0' * (tensor.dim() - 2))}], if batches come first" if tensor.dim() > 2 else ""
 
 
 def copied(tensor: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from mha_widgets.attention import MultiheadAttention, fast_path
 from mha_widgets.attention.call import Call
 from mha_widgets.explorer import Choice, Control, Range, Toggle
 from mha_widgets.explorers._inputs import labels
+from mha_widgets.explorers._written_call import calls
 
 MOST_POSITIONS, MOST_HEADS = 2048, 64
 MOST_TOGETHER = 8  # heads that can be drawn together
@@ -99,6 +100,17 @@ class OwnCall:
             reasons["sample"] = "There is one sequence."
         return reasons
 
+    @property
+    def prompt(self) -> str:
+        """What to try: only with controls that are there."""
+        if self.large:
+            return "Try: go from head to head. Does this query keep looking at the same key?"
+        return "Try: switch need_weights. What does the call return with it and without it, and which way does it go?"
+
+    def alone(self, state: Mapping[str, Any]) -> str:
+        """Say which sequence of a batch is called."""
+        return "" if self.N == 1 else f"Sample {state['sample']}, of {self.N} counted from 0, is called alone: "
+
     def index(self, _: Mapping[str, Any]) -> int:
         """Return where in the batch of the call the sample that is shown stands: it is called alone."""
         return 0
@@ -148,11 +160,7 @@ class OwnCall:
         if state.get("attn_mask"):
             rows = f"[{n * H} : {(n + 1) * H}]" if self.N > 1 and call.attn_mask.dim() == 3 else ""
             options.append(f"attn_mask=attn_mask{rows}")
-        options += [f"{name}=False" for name in ("need_weights", "average_attn_weights") if not state[name]]
-        options += ["is_causal=True"] if state.get("is_causal") else []
-        made = f"output, weights = module({', '.join([f'q, {k}, {v}', *options])})"
-        lines += ["with torch.no_grad():", f"    {made}"] if state.get("no_grad", True) else [made]
-        return "\n".join(lines)
+        return "\n".join(lines + calls(self.call(state), [f"q, {k}, {v}", *options], no_grad=state.get("no_grad", True)))
 
 
 def _each(name: str, tokens: Sequence[Any] | None, N: int, length: int, what: str) -> list[tuple[str, ...]]:

@@ -71,18 +71,23 @@ def empty(
 
 def cut(module: nn.MultiheadAttention, num_heads: int) -> nn.MultiheadAttention:
     """Return a module with the same weights, cut into other heads; or say, with torch's words, why it can't be."""
+    check_cut(module.embed_dim, num_heads)
+    module = copy.copy(module)
+    module.num_heads, module.head_dim = num_heads, module.embed_dim // num_heads
+    return module
+
+
+def check_cut(embed_dim: int, num_heads: int) -> None:
+    """Say, with torch's words, if features can't be cut into so many heads."""
     try:
-        nn.MultiheadAttention(module.embed_dim, num_heads, device="meta")
+        nn.MultiheadAttention(embed_dim, num_heads, device="meta")
     except AssertionError as error:
-        E = module.embed_dim
+        E = embed_dim
         fitting = ", ".join(str(number) for number in range(1, E + 1) if E % number == 0)
         raise ValueError(
             f"nn.MultiheadAttention({E}, {num_heads}) says “{error}”: {E} features can't be cut into {num_heads} heads "
             f"of one width; choose one of {fitting}."
         ) from error
-    module = copy.copy(module)
-    module.num_heads, module.head_dim = num_heads, module.embed_dim // num_heads
-    return module
 
 
 def as_code(module: nn.MultiheadAttention, num_heads: int) -> list[str]:
@@ -105,6 +110,20 @@ def as_code(module: nn.MultiheadAttention, num_heads: int) -> list[str]:
 def own(module: nn.MultiheadAttention) -> str:
     """Write the reader's own module as it is shown: a copy, for inference."""
     return f'copy.deepcopy(module).to("cpu", {dtype_of(module)}).eval()'
+
+
+def head_words(cuts: Sequence[int]) -> tuple[str, ...]:
+    """Name every head of these numbers of heads; one that not all of them have says which do.
+
+    >>> head_words([1, 2, 4])
+    ('0', '1', '2 (num_heads = 4)', '3 (num_heads = 4)')
+    >>> head_words([3, 6, 9])[2:4]
+    ('2', '3 (num_heads ≥ 6)')
+    """
+    always = next((H for H in cuts if H > 1), 1)  # with one head there is no choice
+    needed = (next(H for H in cuts if H > head) for head in range(cuts[-1]))
+    wanted = (f" (num_heads {'=' if H == cuts[-1] else '≥'} {H})" for H in needed)
+    return tuple(f"{head}{'' if head < always else more}" for head, more in enumerate(wanted))
 
 
 def biases(module: nn.MultiheadAttention) -> tuple[Tensor | None, Tensor | None, Tensor | None]:

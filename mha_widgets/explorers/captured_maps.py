@@ -17,6 +17,7 @@ from mha_widgets.explorers import _sentence
 from mha_widgets.explorers._habits import habits
 from mha_widgets.explorers._inputs import labels
 from mha_widgets.explorers._reduced import block, reduced
+from mha_widgets.explorers._settled import settled
 from mha_widgets.explorers._words import strongest
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
@@ -24,18 +25,23 @@ from mha_widgets.figures.maps import Map
 MOST_TOGETHER = 8  # heads that are drawn together
 SETTING = """import torch
 from torch import nn
-torch.manual_seed(0)
-layer = nn.TransformerEncoderLayer(d_model=8, nhead=4, dim_feedforward=16, batch_first=True)
-model = nn.TransformerEncoder(layer, num_layers=2).eval()
-batches = 3 * torch.randn(2, 2, 6, 8)  # two of (N, L, E)"""
+layer = nn.TransformerEncoderLayer(24, 4, 1, batch_first=True, norm_first=True, bias=False, activation=torch.zeros_like)
+reads = [2, 0, 0, 1] + [1, 3, 0, 1] + [0, 0, 0, 0]  # W_q, W_k, W_v, by head: 0 word, 1 place, 2 place before, 3 word before
+layer.self_attn.in_proj_weight.data = torch.eye(4)[reads].kron(torch.eye(6))
+layer.self_attn.out_proj.weight.data = torch.ones(1).diag(-3).kron(0.3 * torch.eye(6))  # head 0 writes the word before
+model = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False).eval().requires_grad_(False)
+words, place, none = torch.eye(6)[[0, 1, 2, 3, 0, 4]], torch.eye(6), torch.zeros(6, 6)
+batches = [torch.cat([words, *where, none], 1)[None] for where in ([place, place.roll(-1, 1)], [none, none])]  # (N, L, E)"""
 HOOKS = """attention, kept = model.{path}, []
 asked = dict(need_weights=True, average_attn_weights=False)  # which the layer itself does not ask for
 attention.register_forward_pre_hook(lambda module, args, options: (args, options | asked), with_kwargs=True)
 attention.register_forward_hook(lambda module, args, output: kept.append(output[1]))
-with torch.no_grad():
-    for x in batches:
-        model(x)
-weights = kept[{call}]  # (N, H, L, S)"""
+model(batches[{call}])
+weights = kept[0]  # (N, H, L, S)"""
+MADE = (
+    "Made by hand, not trained: both layers have the same weights. Head 0 writes the word before into each word, "
+    "and head 1 looks for that; in call 1 no word knows its place."
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Record:
         rows, columns: the labels of queries and keys.
         maps: head to (L, S), those that are shown, of the sample that is shown.
         row: the query to look at.
+        made: what there is to know about the model, if it is the example.
     """
 
     path: str
@@ -56,6 +63,7 @@ class Record:
     columns: tuple[str, ...]
     maps: Mapping[int, np.ndarray]
     row: int
+    made: str
 
 
 class CapturedMaps(Explorer):
@@ -79,8 +87,9 @@ class CapturedMaps(Explorer):
     """
 
     title = "The heads of a whole model"
-    prompt = "Try: go from the first layer to the second. Which head keeps its habit, and which loses it?"
+    prompt = "Try: go from the first layer to the second. Which head has a habit only there, and whose work does it build on?"
 
+    @settled()
     def __init__(self, captured: Captured | None = None, *, tokens: Sequence[str] | None = None) -> None:
         self._own = captured is not None
         if captured is None:
@@ -95,6 +104,8 @@ class CapturedMaps(Explorer):
         every = [weights for calls in self._captured.values() for weights in calls]
         N, H, L = (max(weights.shape[axis] for weights in every) for axis in range(3))
         paths = tuple(self._captured)
+        if self._own:
+            self.prompt = _prompt(len(paths), H)
         self.controls = {
             "module": Choice("Module", paths, paths[0], "The path of the attention module in the model."),
             "call": _range("Call", max(map(len, self._captured.values())), "Which call of the module."),
@@ -110,6 +121,7 @@ class CapturedMaps(Explorer):
         reasons = {"call": "Every module was called once.", "sample": "There is one sequence.", "module": "There is one module."}
         return {name: reason for name, reason in reasons.items() if len(self.controls[name].values) == 1}
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Return the weights of a complete state.
 
@@ -134,6 +146,7 @@ class CapturedMaps(Explorer):
             columns=self._labels(S),
             maps={head: _array(weights[state["sample"], head]) for head in chosen},
             row=state["row"],
+            made="" if self._own else MADE,
         )
 
     def _labels(self, length: int) -> tuple[str, ...]:
@@ -157,16 +170,20 @@ class CapturedMaps(Explorer):
             facts.append((Word("NaN", "warn"), " stands in rows that have no key left."))
             return tuple(facts)
         if len(record.rows) == len(record.columns):
-            facts.append(habits(record.maps, averaged=False))
+            facts.append(habits(record.maps, record.columns, averaged=False))
         head = max(record.maps, key=lambda head: record.maps[head][record.row].max())
         if record.maps[head][record.row].max() > 0:
             look = strongest(record.rows[record.row], record.columns, record.maps[head][record.row])
-            facts.append((f"In head {head}, the sharpest here, ", *look))
+            sharpest = ", the sharpest here" if len(record.maps) > 1 else ""
+            facts.append((f"In head {head}{sharpest}, ", *look))
         high, wide = block(next(iter(record.maps.values())))
         if (high, wide) != (1, 1):
             facts.append((f"Each cell shows the largest weight of {high} × {wide}; captured[path] holds all of them.",))
+        if record.made:
+            facts.append((record.made,))
         return tuple(facts)
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``weights`` of a complete state."""
         if self._own:
@@ -177,13 +194,22 @@ class CapturedMaps(Explorer):
 
 def _example() -> Captured:
     made: dict[str, Any] = {}
-    with torch.random.fork_rng():
-        exec(SETTING.replace("torch.manual_seed", "torch.default_generator.manual_seed"), made)
+    with torch.random.fork_rng(devices=[]):
+        exec(SETTING, made)
     model: nn.Module = made["model"]
-    with torch.no_grad(), capture(model) as captured:
+    with capture(model) as captured:
         for x in made["batches"]:
             model(x)
     return captured
+
+
+def _prompt(modules: int, heads: int) -> str:
+    """Return what to try with maps of the reader's own: only what they have."""
+    if modules > 1:
+        return "Try: go from the first module to the last. Do the heads go on looking at the same places?"
+    if heads > 1:
+        return "Try: move the query row. Is it always the same head that looks most sharply?"
+    return "Try: move the query row. Which key does each query look at most?"
 
 
 def _range(label: str, size: int, what: str) -> Range:

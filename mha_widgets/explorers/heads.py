@@ -17,8 +17,9 @@ from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
 from mha_widgets.explorers import _head_example, _sentence
 from mha_widgets.explorers._habits import habits
 from mha_widgets.figures.head_maps import PALETTE, HeadMap, JoinedHeads
-from mha_widgets.explorers._inputs import assignment, labels, matrix
-from mha_widgets.explorers._own_module import as_code, biases, copied, cut, dtype_of
+from mha_widgets.explorers._inputs import assignment, labels, matrix, one_type
+from mha_widgets.explorers._own_module import as_code, biases, check_output, copied, cut, head_words
+from mha_widgets.explorers._settled import settled
 from mha_widgets.explorers._words import number, quoted
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
@@ -67,7 +68,7 @@ class Heads(Explorer):
     Args:
         module: an ``nn.MultiheadAttention``, or ours; by default one whose four heads look at four
             different things. Its weights can be cut into every number of heads that divides ``embed_dim``.
-        x: (L, E), one sequence, which looks at itself.
+        x: (L, E), one sequence without a batch axis, which looks at itself.
         tokens: L labels.
 
     Raises:
@@ -86,8 +87,9 @@ class Heads(Explorer):
     """
 
     title = "Heads: one embedding, cut into slices"
-    prompt = "Try: average the heads, as nn.MultiheadAttention does by default, and look for what each of the four was doing."
+    prompt = "Try: average the heads, as nn.MultiheadAttention does by default, and look for what each head was doing."
 
+    @settled()
     def __init__(
         self,
         module: nn.MultiheadAttention | MultiheadAttention | None = None,
@@ -102,17 +104,22 @@ class Heads(Explorer):
             tokens = _sentence.TOKENS if tokens is None else tokens
         self.module = copied(module)
         self.x = matrix("x", x, "(L, E)")
+        one_type(**{"the module": module.out_proj.weight, "x": x})
         self._check()
+        if module.num_heads == 1:
+            self.prompt = "Try: switch the mask to causal. Where does the weight of the later tokens go?"
         self.tokens = labels("tokens", tokens, len(self.x), "positions")
         own, E = self.module.num_heads, self.module.embed_dim
         cuts = tuple(H for H in range(1, max(own, PALETTE) + 1) if E % H == 0)
         if self._example:
             cuts = (1, 2, 3, 4, 8)  # 3 can't be: the error is a lesson
-        heads = tuple(range(cuts[-1]))
         self.controls = {
             "num_heads": Choice("num_heads", cuts, own, "How many slices the features are cut into."),
             "average_attn_weights": Toggle("average_attn_weights", help="Return the mean over the heads, not each."),
-            "head": Choice("Head", ("all", *heads), "all" if own <= MOST_MAPS else 0, "Which head to look at."),
+            "head": Choice(
+                *("Head", ("all", *range(cuts[-1])), "all" if own <= MOST_MAPS else 0, "Which head to look at."),
+                ("all", *head_words([H for H in cuts if E % H == 0])),
+            ),
             "attn_mask": Choice("Mask", ("none", "causal"), "none", "Which keys are blocked: the same for every head."),
             "merge": Choice(
                 *("Joining the heads", ("transpose", "reshape"), "transpose", "How (H, L, D) becomes (L, E) again."),
@@ -130,8 +137,7 @@ class Heads(Explorer):
             raise ValueError(f"x has {len(self.x)} positions, too many to look at; pass at most {MOST_POSITIONS}.")
         if self.x.shape[1] != E:
             raise ValueError(f"x has shape {tuple(self.x.shape)}, but the module has embed_dim={E}; pass x as (L, {E}).")
-        if self.x.dtype != dtype_of(self.module):
-            raise ValueError(f"x is {self.x.dtype} and the module {dtype_of(self.module)}; pass both in one type: x.to(dtype).")
+        check_output(self.module, *[self.x] * 3)
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
         """Return the controls that do nothing in a complete state, each with the reason."""
@@ -144,6 +150,7 @@ class Heads(Explorer):
             reasons |= dict.fromkeys(("average_attn_weights", "head", "merge"), "There is only one head.")
         return reasons
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Return the weights of every head, and the output for a way to join them.
 
@@ -205,10 +212,11 @@ class Heads(Explorer):
         masked: list[Fact] = [] if record.mask is None else [mask]
         if H == 1:
             alone = f"{width}: the one head has all features, and one softmax for all that they ask."
-            return (habits(shown, False), (alone,), *masked, size)
+            return (habits(shown, record.tokens, False), (alone,), *masked, size)
         each = (f"{width}: each head has {_counted(E // H, 'feature')} of its own.",)
-        return (habits(shown, record.averaged), _hidden(record), each, _told_join(record), *masked, size)
+        return (habits(shown, record.tokens, record.averaged), _hidden(record), each, _told_join(record), *masked, size)
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``weights`` and ``output`` of a complete state."""
         (L, E), H, averaged = self.x.shape, state["num_heads"], state["average_attn_weights"]

@@ -20,9 +20,11 @@ from mha_widgets.attention.pitfalls import pitfalls
 from mha_widgets.attention.steps import append_positions, attention_weights, in_projection
 from mha_widgets.attention.trace import effective_mask
 from mha_widgets.explorer import Explorer, Fact, Word
+from mha_widgets.explorers._appended import appended, told
 from mha_widgets.explorers._example_call import ExampleCall
 from mha_widgets.explorers._own_call import OwnCall
 from mha_widgets.explorers._reduced import block, reduced
+from mha_widgets.explorers._settled import settled
 from mha_widgets.explorers._words import number, quoted
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
@@ -47,6 +49,7 @@ class Record:
         reason: the first thing that keeps it off the fast path, or nothing.
         warning: the first thing in it that people trip over, or nothing.
         parameters: how many numbers the module learns.
+        appended: the labels of the columns that the module appends.
         row: the query to look at.
     """
 
@@ -63,6 +66,7 @@ class Record:
     reason: str
     warning: str
     parameters: int
+    appended: tuple[str, ...]
     row: int
 
 
@@ -121,6 +125,7 @@ class Module(Explorer):
     prompt = "Try: switch add_zero_attn on. Where do the weights of the last column come from, and what did they cost?"
     page_controls = ("num_heads", "add_zero_attn", "key_padding_mask", "attn_mask", "need_weights", "sample")
 
+    @settled()
     def __init__(
         self,
         module: nn.MultiheadAttention | MultiheadAttention | None = None,
@@ -137,6 +142,7 @@ class Module(Explorer):
         else:
             self._source = OwnCall(module, query, key, value, tokens, query_tokens, forward_arguments)
             self.page_controls = ()
+            self.prompt = self._source.prompt
         self.controls = self._source.controls
         self._made = functools.lru_cache(maxsize=1)(functools.partial(_make, self._source))
         if isinstance(self._source, OwnCall):
@@ -146,6 +152,7 @@ class Module(Explorer):
         """Return the controls that do nothing in a complete state, each with the reason."""
         return self._source.disabled(state)
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Make the call of a complete state, and return what happens in it.
 
@@ -172,21 +179,22 @@ class Module(Explorer):
         return panels.draw(drawn, per_row=min(3, len(drawn) - 1))
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
-        """Return shapes, what comes back, the path, the sharpest look, and what people trip over."""
+        """Return shapes, what comes back, the path, the sharpest look, what people trip over, and what is learned."""
         back = "None for the weights" if record.weights is None else f"weights {record.weights.shape}"
+        high, wide = block(next(iter(record.heads.values())))
+        if (high, wide) != (1, 1):
+            back += f"; each cell of a map shows the largest weight of {high} × {wide}"
         facts: list[Fact] = [(record.shapes,), (f"The call returns output {record.output.shape} and {back}.",)]
         reason = f": {record.reason}" if record.reason else ""
         facts.append((f"Its way: {record.path}{'; not the native fast path' if reason else ''}{reason}.",))
         facts.append(_sharpest(record))
         if record.warning:
             facts.append((Word(record.warning, "warn"),))
-        high, wide = block(next(iter(record.heads.values())))
-        if (high, wide) != (1, 1):
-            facts.append((f"Each cell of a map shows the largest weight of {high} × {wide}; the code gives all of them.",))
-        else:
-            facts.append((f"The module learns {record.parameters:,} numbers, however many heads share them.",))
-        return tuple(facts)
+        if record.appended:
+            return (*facts, told(record.appended, record.heads.values(), record.parameters))
+        return (*facts, (f"The module learns {record.parameters:,} numbers, however many heads share them.",))
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes the call of a complete state."""
         return self._source.program(state)
@@ -195,7 +203,7 @@ class Module(Explorer):
 def _make(source: ExampleCall | OwnCall, *settings: tuple[str, Any]) -> _Made:
     call = source.call(dict(settings))
     path = call.path()
-    start = f"query {tuple(call.query.shape)}, key {tuple(call.key.shape)} → "
+    start = source.alone(dict(settings)) + f"query {tuple(call.query.shape)}, key {tuple(call.key.shape)} → "
     if source.large:
         output = call.module(*call[1:])[0].detach()
         q, k, mask = _projected(call, path)
@@ -246,7 +254,7 @@ def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: _Made
     chosen = range(module.num_heads) if state.get("head", "all") == "all" else [state["head"]]
     looks = {head: made.look(n, head) for head in chosen}
     rows, columns = source.labels(state)
-    columns += ("bias",) * (module.bias_k is not None) + ("zero",) * module.add_zero_attn
+    columns += appended(module)
     shown = output if output.dim() == 2 else output[n] if module.batch_first else output[:, n]
     averaged = weights is not None and made.call.average_attn_weights
     if weights is not None and made.call.query.dim() == 2:
@@ -265,6 +273,7 @@ def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: _Made
         reason=made.reasons[0].words if made.reasons else "",
         warning=made.warnings[0] if made.warnings else "",
         parameters=sum(parameter.numel() for parameter in module.parameters()),
+        appended=appended(module),
         row=state["row"],
     )
 

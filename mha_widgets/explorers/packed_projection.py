@@ -14,10 +14,21 @@ from torch.nn import functional as F
 from mha_widgets.attention import MultiheadAttention
 from mha_widgets.explorer import Choice, Control, Explorer, Fact, Range, Toggle, Word
 from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, labels
-from mha_widgets.explorers._own_module import all_by_hand, as_code, biases, copied, cut, inputs_for, thirds
+from mha_widgets.explorers._inputs import assignment, labels, one_type
+from mha_widgets.explorers._own_module import (
+    all_by_hand,
+    as_code,
+    biases,
+    check_output,
+    copied,
+    cut,
+    head_words,
+    inputs_for,
+    thirds,
+)
 from mha_widgets.explorers._packed_figure import THIRDS, Record, packed_map, product_maps, separate_maps
-from mha_widgets.explorers._words import number, quoted, vector
+from mha_widgets.explorers._settled import settled
+from mha_widgets.explorers._words import difference, number, quoted, vector
 from mha_widgets.figures import panels
 
 LARGEST = 128  # features whose matrix can still be looked at
@@ -49,6 +60,7 @@ class PackedProjection(Explorer):
     title = "in_proj_weight: three projections in one matrix"
     prompt = "Try: set kdim to 5, and see what becomes of in_proj_weight and of the size that its numbers start with."
 
+    @settled()
     def __init__(
         self,
         module: nn.MultiheadAttention | MultiheadAttention | None = None,
@@ -72,9 +84,13 @@ class PackedProjection(Explorer):
             self.tokens = self.key_tokens = labels("tokens", _sentence.TOKENS if tokens is None else tokens, 6, "positions")
         else:
             self.module = copied(module)
+            self.prompt = "Try: choose query, then value. At which row does the framed slice start, and why there?"
             if (E := self.module.embed_dim) > LARGEST:
                 raise ValueError(f"module has embed_dim={E}, a matrix too large to look at; pass one with at most {LARGEST}.")
             self.inputs, own = inputs_for(self.module, x, key, value), self.module.num_heads
+            given = {"the module": module.out_proj.weight, "x": x, "key": key, "value": value}
+            one_type(**{name: tensor for name, tensor in given.items() if tensor is not None})
+            check_output(self.module, *self.inputs)
             self.names = ["x", "x" if key is None or key is x else "key", "value"]
             if value is None or value is key or value is x:
                 self.names[2] = "x" if value is x else self.names[1]
@@ -83,7 +99,7 @@ class PackedProjection(Explorer):
             self.key_tokens = labels("key_tokens", self.tokens if key_tokens is None and L == S else key_tokens, S, "keys")
             cuts = tuple(H for H in range(1, max(own, 8) + 1) if E % H == 0)
         self.controls["num_heads"] = Choice("num_heads", cuts, own, "How many slices each third is cut into.")
-        self.controls["head"] = Range("Head", tuple(range(cuts[-1])), 0, "Which head's slice is framed.")
+        self.controls["head"] = Range("Head", tuple(range(cuts[-1])), 0, "Which head's slice is framed.", head_words(cuts))
         self.controls["third"] = Choice("Third", THIRDS, "key", "Which projection is framed.")
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
@@ -93,14 +109,14 @@ class PackedProjection(Explorer):
     def _called(self, state: Mapping[str, Any]) -> tuple[nn.MultiheadAttention, tuple[Tensor, Tensor, Tensor], list[str]]:
         if self.module is not None:
             return cut(self.module, state["num_heads"]), self.inputs, self.names
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with settled(seed=0):
             x = torch.randn(6, 8)
             module = nn.MultiheadAttention(8, state["num_heads"], bias=state["bias"], kdim=state["kdim"], vdim=state["vdim"])
         widths = (8, state["kdim"], state["vdim"])
         names = ["x" if width == 8 else f"x[:, :{width}]" for width in widths]
         return module.requires_grad_(False), (x, x[:, : widths[1]], x[:, : widths[2]]), names
 
+    @settled()
     def compute(self, **state: Any) -> Record:
         """Return the matrices, the slice of a complete state, and what comes of it.
 
@@ -153,11 +169,12 @@ class PackedProjection(Explorer):
             _told_rows(record),
             _told_product(record),
             _told_scale(record),
-            (f"By hand, from slices like this one, the module's output is off by at most {number(round(record.missed, 5))}.",),
+            (f"By hand, from slices like this one, the module's output is off by {difference(record.missed)}.",),
             (f"state_dict: {own}.",),
             (f"{total:,} parameters, {biased}; num_heads only decides where they are cut.",),
         )
 
+    @settled()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``weight``, ``projected`` and, for the example, ``by_hand``."""
         module, inputs, names = self._called(state)

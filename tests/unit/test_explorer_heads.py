@@ -44,8 +44,8 @@ def test_each_of_the_four_heads_has_a_habit_of_its_own() -> None:
     far = [math.exp(16 * (math.cos(steps * math.pi / 4) - 1) / math.sqrt(2)) for steps in (2, 3)]
     np.testing.assert_allclose(per_head[0, 2, 2], 1 / (1 + 2 * neighbour + 2 * far[0] + far[1]), rtol=1e-5)
     assert words(EXAMPLE)[0] == (
-        "On average a token looks in head 0 at itself (0.94), in head 1 at the previous token (0.94), "
-        "in head 2 at the first token (0.96), in head 3 at the next token (0.94)."
+        "A head's habit is what gets more than half of the weight in most rows: itself in head 0 (0.94), "
+        "the previous token in head 1 (0.94), the first token in head 2 (0.96), the next token in head 3 (0.94)."
     )
 
 
@@ -66,6 +66,7 @@ def test_one_softmax_has_to_settle_what_two_heads_asked_apart() -> None:
     two = record(num_heads=2).per_head
     np.testing.assert_allclose(two[0, 2], [0, 0.5, 0.5, 0, 0, 0], atol=0.01)  # itself and the one before
     np.testing.assert_allclose(two[1, 3], np.full(6, 1 / 6), atol=1e-5)  # the first and the next are opposite: they cancel
+    assert words(EXAMPLE, num_heads=2)[0].startswith("Heads 0, 1 have no habit: in most rows no place gets more than half")
 
 
 def test_a_number_of_heads_that_does_not_divide_says_what_torch_says() -> None:
@@ -88,7 +89,7 @@ def test_the_mean_hides_what_a_head_does_and_a_fact_says_how_far() -> None:
     assert mean.weights.shape == (6, 6)
     np.testing.assert_allclose(mean.weights, mean.per_head.mean(axis=0))
     told = words(EXAMPLE, average_attn_weights=True)
-    assert told[0].startswith("Behind the mean, a token looks in head 0 at itself (0.94)")
+    assert told[0].startswith("Behind the mean, a head's habit is what gets more than half of the weight in most rows: itself in head 0")
     assert told[1].startswith("average_attn_weights=True returns one (6, 6) map for 4 heads: in head ")
     assert words(EXAMPLE, head=1)[1] == (
         "The call returns (4, 6, 6): in head 1 “on” (row 3) gives “sat” (key 2) 0.93, in the mean over the heads 0.24."
@@ -101,7 +102,8 @@ def test_heads_that_give_the_same_weights_hide_nothing() -> None:
     nn.init.zeros_(module.in_proj_weight)
     told = words(explorers.Heads(module, x), average_attn_weights=True)
     assert told[:2] == [
-        "Heads 0, 1 have no habit: neither itself, nor a neighbour, nor one fixed token gets half of a token's weight.",
+        "Heads 0, 1 have no habit: in most rows no place gets more than half of the weight, "
+        "be it the token itself, a neighbour or one fixed token.",
         "average_attn_weights=True returns one (3, 3) map for 2 heads; the heads give nearly the same weights, "
         "so their mean hides nothing.",
     ]
@@ -162,7 +164,7 @@ def test_controls_that_do_nothing_say_why() -> None:
     assert alone == dict.fromkeys(("average_attn_weights", "head", "merge"), "There is only one head.")
     one = explorers.Heads(nn.MultiheadAttention(4, 2), torch.ones(1, 4))
     assert one.view().disabled == {"merge": "With one position there is nothing to mix up."}
-    assert words(one)[0] == "On average a token looks in head 0 at itself (1.00), in head 1 at itself (1.00)."
+    assert words(one)[0] == "A head's habit is what gets more than half of the weight in most rows: itself in heads 0, 1 (1.00, 1.00)."
 
 
 def test_the_parameters_are_counted() -> None:
@@ -174,13 +176,36 @@ def test_the_parameters_are_counted() -> None:
     assert words(explorers.Heads(module, x))[-1].startswith("900 parameters, ")
 
 
-def test_habits_are_told_from_half_of_the_weight_on() -> None:
+def test_a_habit_gets_more_than_half_in_most_rows() -> None:
     even, previous = np.full((2, 2), 0.5), np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0]])
-    assert habit(even) == ("itself", 0.5)
-    assert habit(previous) == ("the previous token", 1.0)
-    assert habit(previous.T @ np.ones((3, 3)) / 3)[1] < 1
-    assert habit(np.eye(4)[[3, 3, 3, 3]]) == ("key 3", 1.0)
-    assert habits({2: np.full((3, 3), 1 / 3)}, False)[0].startswith("Head 2 has no habit: ")
+    shared = (np.eye(6) + np.eye(6, k=-1)) / 2  # itself and the previous token evenly, which is 0.58 for itself on average
+    shared[0, 0] = 1
+    assert habit(even, "ab") is None
+    assert np.diagonal(shared).mean() > 0.58 and habit(shared, "abcdef") is None
+    assert habit(previous, "abc") == ("the previous token", 1.0)
+    assert habit(np.eye(3)[[0, 0, 0]], "abc") == ("the first token", 1.0)
+    assert habit(np.eye(4)[[3, 3, 3, 3]], "abcd") == ("“d” (key 3)", 1.0)
+    assert habit(np.eye(4)[[3, 3, 3, 3]], "0123") == ("key 3", 1.0)
+    assert habits({2: np.full((3, 3), 1 / 3)}, "abc", averaged=False)[0].startswith("Head 2 has no habit: ")
+
+
+def test_heads_with_the_same_habit_are_told_together() -> None:
+    told = words(EXAMPLE, num_heads=8)[0]
+    assert "“sat” (key 2) in heads 1, 3 (0.53, 0.53)" in told and told.count("(key") == len(set(told.split("(key")[1:]))
+
+
+def test_a_head_says_which_numbers_of_heads_have_it() -> None:
+    plenty = " (num_heads = 8)"
+    more = ("2 (num_heads ≥ 4)", "3 (num_heads ≥ 4)", *(f"{head}{plenty}" for head in range(4, 8)))
+    assert EXAMPLE.controls["head"].words == ("all", "0", "1", *more)
+    module, x = own()
+    assert explorers.Heads(module, x).controls["head"].words == ("all", "0", "1", "2", "3 (num_heads = 5)", "4 (num_heads = 5)")
+
+
+def test_what_to_try_is_there_with_every_number_of_heads() -> None:
+    module, x = own()
+    assert explorers.Heads(module, x).prompt == EXAMPLE.prompt and EXAMPLE.prompt.endswith("look for what each head was doing.")
+    assert explorers.Heads(nn.MultiheadAttention(4, 1), torch.ones(3, 4)).prompt.startswith("Try: switch the mask to causal.")
 
 
 @pytest.mark.parametrize("kind", [nn.MultiheadAttention, MultiheadAttention])
@@ -247,7 +272,7 @@ def test_a_large_module_is_not_spelled_out() -> None:
         (nn.MultiheadAttention(4, 2), torch.ones(2, 5), ValueError, r"^x has shape \(2, 5\), but the module has embed_dim=4"),
         (nn.MultiheadAttention(4, 2), torch.ones(2, 4).double(), ValueError, "^x is torch.float64 and the module torch.float32"),
         (nn.MultiheadAttention(4, 2), torch.ones(129, 4), ValueError, "^x has 129 positions, too many to look at; pass at"),
-        (nn.MultiheadAttention(4, 2), torch.ones(1, 2, 4), ValueError, r"^x has shape \(1, 2, 4\); pass one sequence, \(L, E\)"),
+        (nn.MultiheadAttention(4, 2), torch.ones(1, 2, 4), ValueError, r"^x has shape \(1, 2, 4\); pass one sequence, \(L, E\): x\[0\]"),
         (nn.MultiheadAttention(4, 2), torch.full((2, 4), torch.nan), ValueError, r"^x holds nan at \(0, 0\); pass"),
     ],
 )
@@ -262,7 +287,7 @@ def test_weights_that_are_not_finite_and_too_few_tokens_are_named() -> None:
         explorers.Heads(module, x, ["a", "b"])
     with torch.no_grad():
         module.out_proj.weight[0, 0] = torch.inf
-    with pytest.raises(ValueError, match="^The module's out_proj.weight holds NaN or inf; pass a module of finite numbers.$"):
+    with pytest.raises(ValueError, match=r"^The module's out_proj.weight holds inf at \(0, 0\); pass finite numbers: "):
         explorers.Heads(module, x)
 
 

@@ -10,12 +10,12 @@ import torch
 from samples import captured, words
 from torch import nn
 
-from mha_widgets import MultiheadAttention, explore, explorers
+from mha_widgets import MultiheadAttention, capture, explore, explorers
 
 
 def test_what_torch_refuses_is_said_with_its_own_words() -> None:
     module = explorers.Module()
-    with pytest.raises(ValueError, match=r"^AssertionError: embed_dim must be divisible by num_heads\.$"):
+    with pytest.raises(ValueError, match="says “embed_dim must be divisible by num_heads”: 8 features .* choose one of 1, 2, 4, 8.$"):
         module.view(num_heads=3)
     with pytest.raises(ValueError, match="^RuntimeError: Need attn_mask if specifying the is_causal hint"):
         module.view(is_causal=True, training=True)
@@ -27,6 +27,50 @@ def test_appended_positions_are_named_and_take_weight() -> None:
     assert record.columns[-2:] == ("bias", "zero")
     assert all((weights[:, -2:] > 0).all() for weights in record.heads.values())
     np.testing.assert_allclose(record.mean.sum(axis=-1), 1, rtol=1e-6)
+    most = [max(weights[:, column].max() for weights in record.heads.values()) for column in (-2, -1)]
+    assert words(module, add_bias_kv=True, add_zero_attn=True)[-1] == (
+        f"Column “bias” is a key that add_bias_kv learns, with its value; it takes up to {most[0]:.2f} of a row's weight. "
+        "Column “zero” is a key of zeros that add_zero_attn appends, with a value of zeros: its score is 0; "
+        f"it takes up to {most[1]:.2f} of a row's weight. The fast path takes no such call; 304 numbers are learned."
+    )
+    assert words(module, add_zero_attn=True)[-1].endswith("; 288 numbers are learned, as many as without it.")
+    assert words(module)[-1] == "The module learns 288 numbers, however many heads share them."
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"need_weights": False, "add_zero_attn": True},
+        {"training": True, "dropout": 0.3, "attn_mask": "one a head", "no_grad": False},
+        {"training": True, "dropout": 0.3, "need_weights": False, "kdim": 5, "vdim": 3, "key_padding_mask": "float"},
+        {"attn_mask": "causal", "is_causal": True, "need_weights": False, "training": True, "key_padding_mask": "None"},
+    ],
+)
+def test_the_program_makes_the_maps_that_are_shown(state: dict[str, Any]) -> None:
+    module, made = explorers.Module(), {}
+    complete = module.complete(**state)
+    record = module.compute(**complete)
+    exec(module.code(**complete), made)
+    for head, weights in record.heads.items():
+        np.testing.assert_allclose(made["per_head"][complete["sample"], head].detach(), weights, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(made["output"].detach(), record.output, rtol=1e-5, atol=1e-6)
+
+
+def test_maps_that_no_call_returns_are_said_to_be() -> None:
+    state = {"attn_mask": "one a head", "is_causal": True, "need_weights": False, "training": True, "key_padding_mask": "None"}
+    module = explorers.Module()
+    code = module.code(**module.complete(**state))
+    assert "per_head" not in code and "# The maps come back from no call: without weights to return, torch takes is_causal" in code
+    assert "per_head" in module.code(**module.complete(**state | {"key_padding_mask": "boolean"}))
+
+
+def test_a_sample_of_the_readers_batch_is_said_to_be_called_alone() -> None:
+    own = nn.MultiheadAttention(12, 3, batch_first=True)
+    batch, one = explore(own, torch.randn(2, 5, 12)), explore(own, torch.randn(5, 12))
+    assert words(batch, sample=1)[0].startswith("Sample 1, of 2 counted from 0, is called alone: query (1, 5, 12), key (1, 5, 12) → ")
+    assert words(one)[0].startswith("query (5, 12), key (5, 12) → ")
+    assert batch.prompt.startswith("Try: switch need_weights.") and "need_weights" not in batch.view().disabled
 
 
 def test_a_row_without_a_key_and_the_way_of_the_call() -> None:
@@ -71,7 +115,8 @@ def test_large_maps_are_reduced_and_said_to_be() -> None:
     explorer = explore(own, torch.randn(1, 1024, 16))
     told = words(explorer, head=3, row=700)
     assert explorer.view(head=3).figure.data[0].z.shape == (64, 64)
-    assert "Each cell of a map shows the largest weight of 16 × 16; the code gives all of them." in told
+    assert told[1].endswith(" and None for the weights; each cell of a map shows the largest weight of 16 × 16.")
+    assert explorer.prompt == "Try: go from head to head. Does this query keep looking at the same key?"
     assert "need_weights" in explorer.view().disabled
 
 
@@ -126,3 +171,39 @@ def test_captured_weights_module_by_module_and_call_by_call() -> None:
     assert record.weights.shape == (3, 3, 4, 7)
     with pytest.raises(ValueError, match="^row 4 is not in 'self_attn', which has 4; choose one below 4.$"):
         explorer.view(module="self_attn", call=1, row=4)
+
+
+def test_both_layers_of_the_example_have_the_same_weights_and_one_head_finds_its_habit_in_the_second() -> None:
+    maps = explorers.CapturedMaps()
+    made: dict[str, Any] = {}
+    exec(maps.code(**maps.complete()), made)
+    first, second = (layer.self_attn.state_dict() for layer in made["model"].layers)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    start = "A head's habit is what gets more than half of the weight in most rows: "
+    before, after = (words(maps, module=f"layers.{layer}.self_attn")[1] for layer in (0, 1))
+    assert before == f"{start}the previous token in head 0 (0.89), itself in heads 2, 3 (0.75, 0.89), none in head 1."
+    assert after == (
+        f"{start}the previous token in head 0 (0.82), the next token in head 1 (0.60), itself in heads 2, 3 (0.70, 0.82)."
+    )
+    for module in ("layers.0.self_attn", "layers.1.self_attn"):  # no word knows its place: nobody finds a neighbour
+        assert words(maps, module=module, call=1)[1] == f"{start}itself in head 2 (0.83), none in heads 0, 1, 3."
+    assert words(maps)[-1].startswith("Made by hand, not trained: both layers have the same weights.")
+
+
+def test_the_sharpest_head_is_named_among_several_only() -> None:
+    maps = explorers.CapturedMaps()
+    assert words(maps, row=3)[2].startswith("In head 0, the sharpest here, “on” looks mostly at “sat” (0.89)")
+    assert words(maps, row=3, head=2)[2].startswith("In head 2, “on” looks mostly at “on” (0.")
+
+
+def test_what_to_try_is_there_in_the_readers_own_maps() -> None:
+    def prompt(layers: int, heads: int) -> str:
+        layer = nn.TransformerEncoderLayer(6, heads, 7, batch_first=True)
+        model = nn.TransformerEncoder(layer, num_layers=layers, enable_nested_tensor=False).eval()
+        with torch.no_grad(), capture(model) as weights:
+            model(torch.randn(1, 5, 6))
+        return explore(weights).prompt
+
+    assert prompt(2, 3) == "Try: go from the first module to the last. Do the heads go on looking at the same places?"
+    assert prompt(1, 3) == "Try: move the query row. Is it always the same head that looks most sharply?"
+    assert prompt(1, 1) == "Try: move the query row. Which key does each query look at most?"

@@ -72,7 +72,7 @@ def test_all_by_hand_is_what_the_module_returns() -> None:
         shown = record(kdim=kdim, vdim=vdim, bias=bias, num_heads=num_heads)
         np.testing.assert_allclose(shown.by_hand, module(x, x[:, :kdim], x[:, :vdim])[0].detach(), atol=1e-6)
         assert shown.missed < 1e-6
-    assert words(EXAMPLE)[3] == "By hand, from slices like this one, the module's output is off by at most 0."
+    assert words(EXAMPLE)[3] == "By hand, from slices like this one, the module's output is off by 0, but for rounding."
 
 
 def test_packed_numbers_start_smaller() -> None:
@@ -119,6 +119,7 @@ def test_the_product_is_told_and_drawn() -> None:
 def test_heads_that_do_not_exist_are_said_and_the_only_one_needs_no_choice() -> None:
     with pytest.raises(ValueError, match="^There is no head 3 among 2: choose one from 0 to 1.$"):
         record(head=3)
+    assert EXAMPLE.controls["head"].words == ("0", "1", "2 (num_heads = 4)", "3 (num_heads = 4)")
     assert EXAMPLE.view().disabled == {}
     assert EXAMPLE.view(num_heads=1).disabled == {"head": "There is only one head."}
 
@@ -137,6 +138,7 @@ def test_a_module_of_the_readers_own(kind: Any, options: dict[str, Any]) -> None
     module.load_state_dict(reference.state_dict())
     packed = explorers.PackedProjection(module, **inputs, key_tokens=["a", "b", "c"])
     assert list(packed.controls) == ["num_heads", "head", "third"]
+    assert packed.prompt == "Try: choose query, then value. At which row does the framed slice start, and why there?"
     assert packed.controls["num_heads"].values == (1, 3, 5)
     expected = reference(*inputs.values())[0].detach()
     for third, head in itertools.product(("query", "key", "value"), (0, 4)):
@@ -184,7 +186,7 @@ def test_one_tensor_in_several_places_keeps_its_name() -> None:
         ({}, {"x": torch.ones(7, 4).double()}, ValueError, r"^x has shape \(7, 4\), but the module has embed_dim=15; pass x as"),
         ({"kdim": 11}, {"key": None}, ValueError, r"^key has shape \(7, 15\), but the module has kdim=11; pass key as \(S, 11\)"),
         ({"vdim": 2}, {"value": None}, ValueError, r"^value has shape \(3, 15\), but the module has vdim=2; pass value as"),
-        ({}, {"x": torch.ones(7, 15)}, ValueError, "^x is torch.float32 and the module torch.float64; pass both in one type.$"),
+        ({}, {"x": torch.ones(7, 15)}, ValueError, "^x is torch.float32 and the module torch.float64; pass all in one type.$"),
         ({}, {"value": torch.ones(2, 15).double()}, ValueError, "^key has 3 positions and value 2; every key needs one value.$"),
         ({}, {"key_tokens": ["a"]}, ValueError, "^key_tokens has 1 entries for 3 keys; pass one for each.$"),
         ({}, {"tokens": ["a"]}, ValueError, "^tokens has 1 entries for 7 positions of x; pass one for each.$"),
