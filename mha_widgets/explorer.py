@@ -127,7 +127,8 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
 
     Attributes:
         controls: the controls by name, in order.
-        state: what each control is set to. Observe it as any trait of traitlets; change it by ``set``.
+        state: what each control is set to. Observe it as any trait of traitlets, by ``names="state"``: the controls
+            are no traits of their own, so ``observe(f, "row")`` would never call. Change it by ``set``.
         page_controls: the controls that stay alive on a page without a kernel; all if none are named.
     """
 

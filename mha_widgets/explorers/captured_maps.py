@@ -39,8 +39,8 @@ attention.register_forward_hook(lambda module, args, output: kept.append(output[
 model(batches[{call}])
 weights = kept[0]  # (N, H, L, S)"""
 MADE = (
-    "Made by hand, not trained: both layers have the same weights. Head 0 writes the word before into each word, "
-    "and head 1 looks for that; in call 1 no word knows its place."
+    "Made by hand, not trained: both layers have the same weights. Head 0 writes into each word the one before "
+    "(into the first the last), and head 1 looks for that; in call 1 no word knows its place."
 )
 
 
@@ -194,8 +194,7 @@ class CapturedMaps(Explorer):
 
 def _example() -> Captured:
     made: dict[str, Any] = {}
-    with torch.random.fork_rng(devices=[]):
-        exec(SETTING, made)
+    exec(SETTING, made)
     model: nn.Module = made["model"]
     with capture(model) as captured:
         for x in made["batches"]:
