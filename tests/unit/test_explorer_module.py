@@ -15,7 +15,8 @@ from mha_widgets import MultiheadAttention, capture, explore, explorers
 
 def test_what_torch_refuses_is_said_with_its_own_words() -> None:
     module = explorers.Module()
-    with pytest.raises(ValueError, match="says “embed_dim must be divisible by num_heads”: 8 features .* choose one of 1, 2, 4, 8.$"):
+    says = "says “embed_dim must be divisible by num_heads”: 8 features .* choose one of 1, 2, 4, 8.$"
+    with pytest.raises(ValueError, match=says):
         module.view(num_heads=3)
     with pytest.raises(ValueError, match="^RuntimeError: Need attn_mask if specifying the is_causal hint"):
         module.view(is_causal=True, training=True)
@@ -61,14 +62,16 @@ def test_maps_that_no_call_returns_are_said_to_be() -> None:
     state = {"attn_mask": "one a head", "is_causal": True, "need_weights": False, "training": True, "key_padding_mask": "None"}
     module = explorers.Module()
     code = module.code(**module.complete(**state))
-    assert "per_head" not in code and "# The maps come back from no call: without weights to return, torch takes is_causal" in code
+    assert "per_head" not in code
+    assert "# The maps come back from no call: without weights to return, torch takes is_causal in place of attn_mask." in code
     assert "per_head" in module.code(**module.complete(**state | {"key_padding_mask": "boolean"}))
 
 
 def test_a_sample_of_the_readers_batch_is_said_to_be_called_alone() -> None:
     own = nn.MultiheadAttention(12, 3, batch_first=True)
     batch, one = explore(own, torch.randn(2, 5, 12)), explore(own, torch.randn(5, 12))
-    assert words(batch, sample=1)[0].startswith("Sample 1, of 2 counted from 0, is called alone: query (1, 5, 12), key (1, 5, 12) → ")
+    alone = "Sample 1, of 2 counted from 0, is called alone: query (1, 5, 12), key (1, 5, 12) → "
+    assert words(batch, sample=1)[0].startswith(alone)
     assert words(one)[0].startswith("query (5, 12), key (5, 12) → ")
     assert batch.prompt.startswith("Try: switch need_weights.") and "need_weights" not in batch.view().disabled
 
@@ -96,6 +99,9 @@ def test_one_sequence_of_the_readers_own_batch(kind: type[nn.Module], batch_firs
     np.testing.assert_allclose(record.heads[3], weights[1, 3], rtol=1e-10)
     np.testing.assert_allclose(record.shown, output[1] if batch_first else output[:, 1], rtol=1e-10)
     assert record.rows == tuple("abcdefg") and list(record.heads) == [3]
+    made = {"module": own, "query": inputs[0], "key_padding_mask": padding}
+    exec(explorer.code(**explorer.complete(sample=1, need_weights=False)), made)
+    np.testing.assert_allclose(made["per_head"][0], weights[1], rtol=1e-10)
 
 
 def test_the_readers_module_is_left_as_it_is() -> None:
