@@ -228,7 +228,8 @@ class Masks(Explorer):
             own = "; its own row is still computed: a mask hides keys, not queries" if PAD in record.rows else ""
             facts.append(("Nobody looks at padding (", Word(f"key {which}", "key"), f"){own}.",))
         if record.mask.dtype == bool:
-            facts.append(("True = may look, for F.scaled_dot_product_attention. nn.MultiheadAttention takes the opposite: pass ~mask.",))
+            opposite = "nn.MultiheadAttention takes the opposite: pass ~mask."
+            facts.append((f"True = may look, for F.scaled_dot_product_attention. {opposite}",))
         else:
             facts.append(("A float mask is added to the scores: 0 changes nothing, −∞ leaves a weight of 0.",))
         return tuple(facts)

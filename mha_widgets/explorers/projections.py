@@ -171,14 +171,12 @@ class Projections(Explorer):
         E = x.shape[1]
         w_q, w_k, w_v = (torch.eye(E).to(x) if name in identity else self.projections[name] for name in SYMBOLS)
         query, key, value = x @ w_q.T, y @ w_k.T, y @ w_v.T
-        for made in (query, key, value, value.abs().sum(dim=0)):
-            if not made.isfinite().all():
-                raise ValueError(f"The products of the words and their projections overflow {x.dtype}; pass smaller numbers or float64.")
+        if not torch.cat([query, key, value.abs().cumsum(dim=0)]).isfinite().all():
+            raise ValueError(f"Words times projections overflow {x.dtype}; pass smaller numbers or float64.")
         check_scores(query, key)
         scores = query @ key.T / E**0.5
         weights = softmax(scores)
-        made = {"query": query, "key": key, "value": value}
-        return made | {"scores": scores, "weights": weights, "output": weights @ value}
+        return {"query": query, "key": key, "value": value, "scores": scores, "weights": weights, "output": weights @ value}
 
     def draw(self, record: Record) -> go.Figure:
         """Draw the sentences, the projections, the weights and the output."""

@@ -149,7 +149,7 @@ def test_keys_of_one_weight_are_told_together() -> None:
 
 def test_products_that_overflow_are_named() -> None:
     large = 2e37 * torch.ones(3, 3)
-    with pytest.raises(ValueError, match="^The products of the words and their projections overflow torch.float32"):
+    with pytest.raises(ValueError, match="^Words times projections overflow torch.float32"):
         explorers.Projections(100 * torch.ones(4, 3), torch.eye(3), torch.eye(3), large)
 
 
