@@ -45,20 +45,20 @@ keys = [{{key for part in parts for key in part if any(_plain(part.get(key)) != 
 changes = [[{{key: part.get(key) for key in names}} for part, names in zip(parts, keys)] for parts in trees]
 bare, handle = go.FigureWidget(figures[0]), _widget(control)
 bare._config = explorer._live.figure._config
-handle.value = control.values[0]
+handle.value = type(handle.value)(0)  # values are places among the control's
 def moved(change):
     with bare.batch_update():
-        for shown, new in zip((*bare.data, bare.layout), changes[control.values.index(change["new"])]):
+        for shown, new in zip((*bare.data, bare.layout), changes[change["new"]]):
             for key, value in new.items():
                 shown[key] = value
 handle.observe(moved, names="value")
 display(handle, bare)""",
     """from ipywidgets import interact
 again = _widget(control)
-again.value, size = control.values[0], {{}}
+again.value, size = type(again.value)(0), {{}}
 @interact(value=again)
 def show(value):
-    explorer.view({control}=value).figure.update_layout(size).show()""",
+    explorer.view({control}=control.values[value]).figure.update_layout(size).show()""",
 )
 ALIKE = """explorer.set({control}=control.values[0])
 size = {{key: explorer._live.figure.layout[key] for key in ("width", "height")}}

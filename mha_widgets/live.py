@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
@@ -79,7 +80,9 @@ class Live:
         self.figure = go.FigureWidget(self._last.figure)
         self.figure._config = {"displayModeBar": False, "doubleClick": False}
         self._screen = _Screen()
-        self._error, self._facts, self._code, self._table = (widgets.HTML() for _ in range(4))
+        self._error, self._facts = widgets.HTML(), widgets.HTML()
+        code, self._fill_code = _fold(markup.CODE_SUMMARY, lambda: markup.code(self._last.code, COPY))
+        table, self._fill_table = _fold(markup.TABLE_SUMMARY, lambda: _table(self._last.figure))
         for name, control in self.controls.items():
             control.observe(self._moved, names="value")
             control.add_class(f"mha-{name}")
@@ -87,12 +90,11 @@ class Live:
         self._follow()
         explorer.observe(self._follow, names="state")
         row = widgets.Layout(flex_flow="row wrap", align_items="flex-end", grid_gap="8px 28px", margin="8px 0")
-        folds = _fold(markup.CODE_SUMMARY, self._code), _fold(markup.TABLE_SUMMARY, self._table)
         self.widget = widgets.VBox(
             [
                 widgets.HTML(f"<style>{markup.style()}</style>{markup.header(explorer)}"),
                 widgets.Box(list(self.controls.values()), layout=row),
-                *(self._error, self.figure, self._facts, *folds, self._screen),
+                *(self._error, self.figure, self._facts, code, table, self._screen),
             ]
         )
         self.widget.add_class("mha-explorer").add_class("mha-live")
@@ -132,11 +134,15 @@ class Live:
     def _told(self) -> None:
         view: View = self._last
         self._facts.value = f'<ul class="mha-facts">{markup.facts(view.facts)}</ul>'
-        self._code.value = markup.code(view.code, COPY)
-        self._table.value = f'<div class="mha-table"><div>{markup.tables(view.figure)}</div></div>'
+        self._fill_code()
+        self._fill_table()
         for name, widget in self.controls.items():
             widget.disabled = name in view.disabled
         self._screen.titles = {name: view.disabled.get(name, control.help) for name, control in self.explorer.controls.items()}
+
+
+def _table(figure: go.Figure) -> str:
+    return f'<div class="mha-table"><div>{markup.tables(figure)}</div></div>'
 
 
 def update(shown: go.FigureWidget, data: list[dict[str, Any]], layout: dict[str, Any]) -> None:
@@ -192,14 +198,17 @@ def _widget(control: Control) -> widgets.ValueWidget:
     return (widgets.Dropdown if isinstance(control, Choice) else widgets.SelectionSlider)(options=options, **common)
 
 
-def _fold(title: str, content: widgets.HTML) -> widgets.VBox:
+def _fold(title: str, content: Callable[[], str]) -> tuple[widgets.VBox, Callable[..., None]]:
+    """Return a fold, and what fills it anew if it is open: while nobody looks, nothing is sent."""
     # A button, and not HTML's <details>, which would close whenever its content is replaced.
-    button = widgets.ToggleButton(False, description=title)
+    button, html = widgets.ToggleButton(False, description=title), widgets.HTML()
 
-    def turned(_: Any = None) -> None:
+    def fill(_: Any = None) -> None:
         button.icon = "caret-down" if button.value else "caret-right"
-        content.layout.display = None if button.value else "none"
+        html.layout.display = None if button.value else "none"
+        if button.value:
+            html.value = content()
 
-    button.observe(turned, names="value")
-    turned()
-    return widgets.VBox([button, content]).add_class("mha-fold")
+    button.observe(fill, names="value")
+    fill()
+    return widgets.VBox([button, html]).add_class("mha-fold"), fill

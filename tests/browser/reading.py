@@ -217,7 +217,14 @@ class Reader:
 
 
 class LiveReader(Reader):
-    """The same in JupyterLab, where the kernel does the maths and every control is alive."""
+    """The same in JupyterLab, where the kernel does the maths and every control is alive; the code is unfolded first."""
+
+    def __init__(self, root: Locator, explorer: Explorer) -> None:
+        super().__init__(root, explorer)
+        fold = root.locator(".mha-fold button").first
+        if "mod-active" not in fold.get_attribute("class"):
+            fold.click()
+        root.locator("code").wait_for()
 
     def alive(self) -> tuple[str, ...]:
         return tuple(self.explorer.controls)

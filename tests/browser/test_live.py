@@ -113,10 +113,11 @@ def test_two_displays_of_one_explorer_and_a_cell_that_sets_it_stay_in_step(noteb
 
 def test_a_fold_opened_by_keyboard_stays_open_and_its_code_is_copied(notebook: Page) -> None:
     reader = show(notebook, "Attention")
-    code = reader.root.locator("code")
+    code, fold = reader.root.locator("code"), reader.root.get_by_role("button", name="Code for what you see")
+    fold.press("Enter")
     expect(code).not_to_be_visible()
-    reader.root.get_by_role("button", name="Code for what you see").press("Enter")
     reader.move("step", "output")
+    fold.press("Enter")
     reader.assert_shows_what_python_says()
     expect(code).to_be_visible()
     reader.root.get_by_role("button", name="Copy", exact=True).click()
