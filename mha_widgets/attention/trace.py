@@ -62,6 +62,7 @@ class Trace(Mapping[str, Tensor]):
         warnings: what people trip over and this call does, a sentence each.
         difference: by how much the last steps differ at most from what the module itself returns,
             output and weights; NaN in both is no difference.
+        returned: what the module itself returns: output and weights, or None for these.
     """
 
     title: str
@@ -70,6 +71,7 @@ class Trace(Mapping[str, Tensor]):
     why_not_fast_path: tuple[Reason, ...]
     warnings: tuple[str, ...]
     difference: float
+    returned: tuple[Tensor, Tensor | None]
 
     def __getitem__(self, name: str) -> Tensor:
         """Return the numbers of a step."""
@@ -158,7 +160,8 @@ def trace(
         With one sequence alone N is 1, except in the output.
 
     Raises:
-        TypeError: a module that is no multi-head attention, or a mask that is no tensor.
+        TypeError: a module that is no multi-head attention, a mask that is no tensor, or a hook or a forward of
+            its own that makes the module return something else than output and weights.
         AssertionError, RuntimeError, ValueError: what the call raises.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
@@ -180,25 +183,32 @@ def trace(
         path, why_not = call.path(), fast_path(*call)
         try:
             with torch.random.fork_rng():
-                output, weights = module(query, key, value, **call.options())
+                output, weights = called(call)
         except (AssertionError, RuntimeError):
             steps_of(call, path)  # says better than torch what is wrong
             raise
         steps = steps_of(call, path)
     found = {step.name: step.tensor for step in steps}
-    differences = [_difference(found["output"], output)]
+    differences = [difference("output", found["output"], output)]
     if weights is not None:
-        returned = found["weights_after_dropout"]
-        returned = returned.mean(dim=1) if average_attn_weights else returned
-        differences.append(_difference(returned if query.dim() == 3 else returned.squeeze(0), weights))
-    difference = torch.stack(differences).max().item()
-    told = list(pitfalls(call, path, found.get("mask")))
-    joined = found["joined"].detach().abs().nan_to_num()
-    if not difference <= ROUNDING.get(output.dtype, 0.0) * max(1.0, joined.max().item() if joined.numel() else 0.0):
-        told.insert(0, f"The module returns something else, by up to {difference:.3g}: a forward of its own or a hook is at work.")
+        every = found["weights_after_dropout"]
+        every = every.mean(dim=1) if average_attn_weights else every
+        differences.append(difference("weights", every if query.dim() == 3 else every.squeeze(0), weights))
+    most = max(differences, key=lambda one: math.inf if math.isnan(one) else one)
+    told = (*unlike(most, path, found["joined"]), *pitfalls(call, path, found.get("mask")))
     mode = "training" if module.training else "evaluation"
     title = f"{type(module).__name__}(embed_dim={module.embed_dim}, num_heads={module.num_heads}) in {mode}"
-    return Trace(title, steps, path, why_not, tuple(told), difference)
+    return Trace(title, steps, path, why_not, told, most, (output, weights))
+
+
+def called(call: Call) -> tuple[Tensor, Tensor | None]:
+    """Make a call and return its output and weights; a module that returns something else is said to."""
+    returned = call.module(*call[1:4], **call.options())
+    kinds = [type(part) for part in returned] if isinstance(returned, tuple) else []
+    if len(kinds) == 2 and issubclass(kinds[0], Tensor) and issubclass(kinds[1], Tensor | None):
+        return returned
+    got = f"a tuple of {', '.join(kind.__name__ for kind in kinds)}" if kinds else f"one {type(returned).__name__}"
+    raise TypeError(f"The module returned {got}, not (output, weights); look at its hooks, or at its own forward.")
 
 
 def steps_of(call: Call, path: Path) -> tuple[Step, ...]:
@@ -276,9 +286,26 @@ def effective_mask(call: Call, path: Path, q: Tensor, k: Tensor) -> Tensor | Non
     return F.pad(mask, (0, appended)) if mask is not None and appended else mask
 
 
-def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
+def difference(name: str, ours: Tensor, theirs: Tensor) -> float:
+    """Return by how much two tensors differ at most; NaN in both is no difference."""
     if ours.is_nested:
         ours, theirs = ours.to_padded_tensor(0.0), theirs.to_padded_tensor(0.0)
+    if ours.shape != theirs.shape:
+        shapes = f"{name} {tuple(theirs.shape)}, not {tuple(ours.shape)}"
+        raise TypeError(f"The module returned {shapes}; look at its hooks, or at its own forward.")
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())
     differences = (ours - theirs).abs().masked_fill(same, 0.0).double()
-    return differences.max() if differences.numel() else differences.sum()
+    return differences.max().item() if differences.numel() else 0.0
+
+
+def unlike(difference: float, path: Path, joined: Tensor) -> tuple[str, ...]:
+    """Say so if what a module returns differs from the steps by more than rounding, given its heads side by side."""
+    if not math.isfinite(difference) and not joined.isfinite().all():
+        return (
+            "The steps hold NaN or inf where what the module returns holds none, or the other way round: "
+            f"{path.value} does not carry such numbers on as softmax and products do.",
+        )
+    largest = joined.detach().abs().nan_to_num().max().item() if joined.numel() else 0.0
+    if difference <= ROUNDING.get(joined.dtype, 0.0) * max(1.0, largest):
+        return ()
+    return (f"The module returns something else, by up to {difference:.3g}: a forward of its own or a hook is at work.",)

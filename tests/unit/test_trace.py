@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -117,6 +118,30 @@ def test_a_difference_is_told() -> None:
     module.forward = lambda *args, **options: (forward(*args, **options)[0], forward(*args, **options)[1] * math.nan)
     traced = trace(module, x, x, x)
     assert math.isnan(traced.difference) and traced.warnings[0].startswith("The module returns something else")
+
+
+def test_nobody_is_blamed_for_numbers_that_are_not_finite() -> None:
+    module, x = make(), data()
+    module.in_proj_weight.data[0, 0] = math.nan
+    traced = trace(module, x, x, x, need_weights=False)
+    torch.testing.assert_close(traced.returned[0], module(x, x, x, need_weights=False)[0], equal_nan=True)
+    assert not math.isfinite(traced.difference) and "hook" not in "".join(traced.warnings)
+    assert traced.warnings[0].startswith("The steps hold NaN or inf where what the module returns holds none")
+
+
+@pytest.mark.parametrize(
+    "hook, message",
+    [
+        (lambda _, __, output: output[0], r"^The module returned one Tensor, not \(output, weights\); look at its hooks"),
+        (lambda _, __, output: (*output, None), "^The module returned a tuple of Tensor, Tensor, NoneType, not"),
+        (lambda _, __, output: (output[0][..., :3], None), r"^The module returned output \(3, 5, 3\), not \(3, 5, 14\);"),
+    ],
+)
+def test_a_hook_that_returns_something_of_another_kind_is_named(hook: Callable[..., Any], message: str) -> None:
+    module, x = make(), data()
+    module.register_forward_hook(hook)
+    with pytest.raises(TypeError, match=message):
+        trace(module, x, x, x)
 
 
 def test_weights_that_a_hook_makes_before_the_call() -> None:
