@@ -112,8 +112,9 @@ class Live:
         self._following = False
         try:
             self._last = self.explorer.view(**self.explorer.state)
-        except ValueError as error:
-            self._error.value = f'<p class="mha-error" role="alert">{escape(str(error))}</p>'
+        except Exception as error:  # unsaid, the old view would pass for the new one
+            said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            self._error.value = f'<p class="mha-error" role="alert">{escape(said)}</p>'
             return
         self._error.value = ""
         self._redrawn()

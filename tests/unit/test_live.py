@@ -134,6 +134,17 @@ def test_shown_twice_it_is_one_widget(parts: Explorer, monkeypatch: pytest.Monke
     assert parts._repr_mimebundle_() == parts._repr_mimebundle_()
 
 
+def test_an_error_of_any_kind_is_said(parts: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = Live(parts)
+
+    def fail(**_: Any) -> None:
+        raise TypeError("a <hook> failed")
+
+    monkeypatch.setattr(parts, "compute", fail)
+    move(live, "parts", 2)
+    assert live._error.value == '<p class="mha-error" role="alert">TypeError: a &lt;hook&gt; failed</p>'
+
+
 def test_a_set_that_makes_no_sense_is_said_and_the_last_figure_stays(parts: Explorer) -> None:
     live = Live(parts)
     before = drawn(live.figure)
