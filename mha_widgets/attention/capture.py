@@ -27,10 +27,15 @@ FORWARDS = (nn.MultiheadAttention.forward, MultiheadAttention.forward)
 
 
 class Captured(Mapping[str, list[Tensor]]):
-    """Hold the weights that :func:`capture` collects: for the path of each attention module a list, one tensor a call."""
+    """Hold the weights that :func:`capture` collects: for the path of each attention module a list, one tensor a call.
+
+    Attributes:
+        of_itself: for each path, call by call, whether the queries and the keys were one tensor.
+    """
 
     def __init__(self, paths: Iterable[str], max_bytes: int) -> None:
         self._calls: dict[str, list[Tensor]] = {path: [] for path in paths}
+        self.of_itself: dict[str, list[bool]] = {path: [] for path in self._calls}
         self._max_bytes = max_bytes
 
     def __getitem__(self, path: str) -> list[Tensor]:
@@ -54,6 +59,7 @@ class Captured(Mapping[str, list[Tensor]]):
         return "\n".join(f"{path:{width}}  {calls:>5}  {shapes}".rstrip() for path, calls, shapes in rows)
 
     def _add(self, name: str, call: Call, path: Path) -> None:
+        of_itself = _same(call.query, call.key)
         with _beside(call.module):
             query, padding = call.query, None
             if query.is_nested:
@@ -75,6 +81,14 @@ class Captured(Mapping[str, list[Tensor]]):
             if padding is not None:
                 weights.masked_fill_(padding[:, None, :, None], 0.0)
         self[name].append(weights)
+        self.of_itself[name].append(of_itself)
+
+
+def _same(query: Tensor, key: Tensor) -> bool:
+    try:
+        return query is key or query.is_set_to(key)  # or two views that are the same
+    except RuntimeError:  # there are tensors that can't tell
+        return False
 
 
 def _operands(call: Call, path: Path) -> tuple[Tensor, Tensor, Tensor | None]:

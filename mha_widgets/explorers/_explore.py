@@ -37,7 +37,7 @@ def explore(
         :class:`~mha_widgets.explorers.captured_maps.CapturedMaps`; at the end of a cell it is shown.
 
     Raises:
-        TypeError: something that is neither, or inputs that are no tensors.
+        TypeError: something that is neither, inputs or masks that are no tensors, or an argument that the call doesn't take.
         ValueError: a call that torch refuses, more than 2,048 positions or 64 heads, or tokens that don't fit.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
@@ -47,7 +47,7 @@ def explore(
     Module explorer: need_weights, average_attn_weights, training, no_grad, sample, head, row
     """
     if isinstance(module, Captured):
-        if query is not None or forward_arguments:
+        if any(x is not None for x in (query, key, value)) or forward_arguments:
             raise TypeError("Got captured weights and inputs too; pass the captured weights alone, and tokens if you like.")
         return CapturedMaps(module, tokens=tokens)
     if query is None:

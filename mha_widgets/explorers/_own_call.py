@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,14 +12,17 @@ from torch import Tensor, nn
 
 from mha_widgets.attention import MultiheadAttention, fast_path
 from mha_widgets.attention.call import Call
+from mha_widgets.attention.pitfalls import pitfalls
+from mha_widgets.attention.trace import effective_mask
 from mha_widgets.explorer import Choice, Control, Range, Toggle
+from mha_widgets.explorers._given_call import MASKS, given, sizes
 from mha_widgets.explorers._inputs import labels
 from mha_widgets.explorers._written_call import calls
 
 MOST_POSITIONS, MOST_HEADS = 2048, 64
 MOST_TOGETHER = 8  # heads that can be drawn together
 MOST_WEIGHTS = 2**22  # of one sample, up to which they are all computed
-MASKS = ("key_padding_mask", "attn_mask")
+SEED = 0  # of what a call in training drops
 
 
 class OwnCall:
@@ -36,18 +40,8 @@ class OwnCall:
         query_tokens: Sequence[Any] | None,
         forward_arguments: Mapping[str, Any],
     ) -> None:
-        if not isinstance(module, nn.MultiheadAttention | MultiheadAttention):
-            raise TypeError(f"Got a {type(module).__name__}; pass an nn.MultiheadAttention (capture finds those of a model).")
-        key = query if key is None else key
-        value = key if value is None else value
-        for name, x in {"query": query, "key": key, "value": value}.items():
-            if not isinstance(x, Tensor) or x.is_nested or x.dim() not in (2, 3):
-                got = f"a tensor of {x.dim()} dimensions" if isinstance(x, Tensor) else f"a {type(x).__name__}"
-                raise TypeError(f"{name} is {got}; pass a tensor in the layout of the module, or (L, E) for one sequence.")
-        self._call = Call(copy.deepcopy(module), query, key, value, **forward_arguments)
-        batch_first = module.batch_first or query.dim() == 2
-        self.N = 1 if query.dim() == 2 else query.shape[0 if batch_first else 1]
-        L, S = (x.shape[-2] if batch_first else x.shape[0] for x in (query, key))
+        self._call = given(module, query, key, value, forward_arguments)
+        self.N, L, S = sizes(self._call)
         H = module.num_heads
         if max(L, S) > MOST_POSITIONS or H > MOST_HEADS:
             raise ValueError(
@@ -55,9 +49,11 @@ class OwnCall:
                 "shown: cut the sequence, or look at capture(model)[path] yourself."
             )
         self.large = H * L * S > MOST_WEIGHTS
+        tokens, query_tokens = _read(tokens), _read(query_tokens)
         self._columns = _each("tokens", tokens, self.N, S, "keys")
         self._rows = _each("query_tokens", tokens if query_tokens is None and L == S else query_tokens, self.N, L, "queries")
         self.controls = self._controls(L, H)
+        self._pitfalls = functools.lru_cache(maxsize=1)(self._pitfalls_of)
 
     def _controls(self, L: int, H: int) -> dict[str, Control]:
         call = self._call
@@ -121,23 +117,39 @@ class OwnCall:
 
     def call(self, state: Mapping[str, Any]) -> Call:
         """Return the call of a state for one sample of the batch, one tensor where there was one."""
-        call, n, H = self._call, state["sample"], self._call.module.num_heads
-        call.module.train(state["training"])
-        changes: dict[str, Any] = {name: None for name in MASKS if not state.get(name)}
-        changes |= {name: state[name] for name in ("need_weights", "average_attn_weights")}
-        changes["is_causal"] = state.get("is_causal", False)
-        if self.N > 1:
-            cut: dict[int, Tensor] = {}
-            for name in ("query", "key", "value"):
-                x = getattr(call, name)
-                if id(x) not in cut:
-                    cut[id(x)] = x[n : n + 1] if call.module.batch_first else x[:, n : n + 1]
-                changes[name] = cut[id(x)]
-            if state.get("key_padding_mask"):
-                changes["key_padding_mask"] = call.key_padding_mask[n : n + 1]
-            if state.get("attn_mask") and call.attn_mask.dim() == 3:
-                changes["attn_mask"] = call.attn_mask[n * H : (n + 1) * H]
+        call, n, H = self._whole(state), state["sample"], self._call.module.num_heads
+        if self.N == 1:
+            return call
+        cut = {id(x): x[n : n + 1] if call.module.batch_first else x[:, n : n + 1] for x in call[1:4]}
+        changes: dict[str, Any] = {name: cut[id(getattr(call, name))] for name in ("query", "key", "value")}
+        if call.key_padding_mask is not None:
+            changes["key_padding_mask"] = call.key_padding_mask[n : n + 1]
+        if call.attn_mask is not None and call.attn_mask.dim() == 3:
+            changes["attn_mask"] = call.attn_mask[n * H : (n + 1) * H]
         return call._replace(**changes)
+
+    def _whole(self, state: Mapping[str, Any]) -> Call:
+        """Return the call of a state for the whole batch."""
+        call = self._call
+        call.module.train(state["training"])
+        changes: dict[str, Any] = {name: getattr(call, name) if state.get(name) else None for name in MASKS}
+        changes |= {name: state[name] for name in ("need_weights", "average_attn_weights")}
+        return call._replace(**changes, is_causal=bool(state.get("attn_mask") and state["is_causal"]))
+
+    def warnings(self, state: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return what people trip over in the call of the whole batch."""
+        return self._pitfalls(*((name, value) for name, value in state.items() if name != "sample"))
+
+    def _pitfalls_of(self, *settings: tuple[str, Any]) -> tuple[str, ...]:
+        call = self._whole(dict(settings))
+        path, (N, L, S), H = call.path(), sizes(call), call.module.num_heads
+        q, k = (call.query.new_empty(N, H, length, 0) for length in (L, S))
+        mask = effective_mask(call, path, q, k)
+        if mask is not None:  # the largest number of a row says whether all are -inf
+            mask = mask.amax(dim=-1, keepdim=True).expand(N, H, L, 1)
+        told = pitfalls(call, path, mask)
+        dropped = self.large and call.module.training and call.module.dropout > 0
+        return (*told, "The maps of so large a call are those from before dropout.") if dropped else told
 
     def program(self, state: Mapping[str, Any]) -> str:
         """Write the call of a state as a program that takes the reader's own module and tensors."""
@@ -145,6 +157,8 @@ class OwnCall:
         part = "" if self.N == 1 else f"[{n} : {n + 1}]" if call.module.batch_first else f"[:, {n} : {n + 1}]"
         lines = ["import torch", "# module, query and so on are your own"]
         lines.append(f"module.{'train' if state['training'] else 'eval'}()")
+        if state["training"] and call.module.dropout:
+            lines.append(f"torch.manual_seed({SEED})")
         lines.append(f"q = query{part}")
         k, v = "q", "q"
         if call.key is not call.query:
@@ -160,7 +174,13 @@ class OwnCall:
         if state.get("attn_mask"):
             rows = f"[{n * H} : {(n + 1) * H}]" if self.N > 1 and call.attn_mask.dim() == 3 else ""
             options.append(f"attn_mask=attn_mask{rows}")
-        return "\n".join(lines + calls(self.call(state), [f"q, {k}, {v}", *options], no_grad=state.get("no_grad", True)))
+        arguments, no_grad = [f"q, {k}, {v}", *options], state.get("no_grad", True)
+        return "\n".join(lines + calls(self.call(state), arguments, no_grad=no_grad, before_dropout=self.large))
+
+
+def _read(tokens: Any) -> Any:
+    """Return tokens that can be read more than once."""
+    return list(tokens) if isinstance(tokens, Iterable) and not isinstance(tokens, Sequence) else tokens
 
 
 def _each(name: str, tokens: Sequence[Any] | None, N: int, length: int, what: str) -> list[tuple[str, ...]]:

@@ -11,13 +11,14 @@ from mha_widgets.attention.call import Call, Path
 UNSEEN = "# The maps come back from no call: without weights to return, torch takes is_causal in place of attn_mask."
 
 
-def calls(call: Call, arguments: Sequence[str], *, no_grad: bool) -> list[str]:
+def calls(call: Call, arguments: Sequence[str], *, no_grad: bool, before_dropout: bool = False) -> list[str]:
     """Write a call of ``module``, and if it returns no weights of each head, a second one that does.
 
     Args:
         call: the call.
         arguments: how its inputs and masks are written.
         no_grad: whether it is made under ``torch.no_grad``.
+        before_dropout: whether the second call is made without dropout.
 
     >>> x, module = torch.ones(3, 8), torch.nn.MultiheadAttention(8, 2)
     >>> print(*calls(Call(module, x, x, x), ["x, x, x"], no_grad=False), sep="\\n")
@@ -33,7 +34,9 @@ def calls(call: Call, arguments: Sequence[str], *, no_grad: bool) -> list[str]:
         made.append(UNSEEN)
     elif call.average_attn_weights or not call.need_weights:
         maps = f"per_head = module({', '.join([*arguments, 'average_attn_weights=False', *hint])})[1]  # the maps"
-        if call.module.training and call.module.dropout:
+        if before_dropout and call.module.training and call.module.dropout:
+            made += ["module.eval()", maps]
+        elif call.module.training and call.module.dropout:
             made = ["with torch.random.fork_rng():  # so that the call drops the same", f"    {maps}", *made]
         else:
             made.append(maps)

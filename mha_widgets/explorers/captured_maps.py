@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from mha_widgets.attention import Captured, capture
 from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
 from mha_widgets.explorers import _sentence
 from mha_widgets.explorers._habits import habits
-from mha_widgets.explorers._inputs import labels
+from mha_widgets.explorers._inputs import copied, labels
 from mha_widgets.explorers._reduced import block, reduced
 from mha_widgets.explorers._settled import settled
 from mha_widgets.explorers._words import strongest
@@ -54,6 +54,7 @@ class Record:
         rows, columns: the labels of queries and keys.
         maps: head to (L, S), those that are shown, of the sample that is shown.
         row: the query to look at.
+        of_itself: whether the queries and the keys are one sequence.
         made: what there is to know about the model, if it is the example.
     """
 
@@ -63,6 +64,7 @@ class Record:
     columns: tuple[str, ...]
     maps: Mapping[int, np.ndarray]
     row: int
+    of_itself: bool
     made: str
 
 
@@ -71,11 +73,12 @@ class CapturedMaps(Explorer):
 
     Args:
         captured: what ``capture(model)`` gave, after the model has run; of a small encoder if not given.
-        tokens: labels for the positions; maps of another size get numbers.
+        tokens: labels for the positions. Maps of another size get numbers, and so do those of a sequence that
+            looks at another one of its length, since there is no telling whose labels these are.
 
     Raises:
-        TypeError: something else than what ``capture`` gives.
-        ValueError: no call was captured.
+        TypeError: something else than what ``capture`` gives, or tokens that are no list.
+        ValueError: no call was captured, one without positions, or tokens that fit no map.
 
     Source: Vig 2019, https://arxiv.org/abs/1906.05714, on looking at heads of whole models.
 
@@ -90,18 +93,25 @@ class CapturedMaps(Explorer):
     prompt = "Try: go from the first layer to the second. Which head has a habit only there, and whose work does it build on?"
 
     @settled()
-    def __init__(self, captured: Captured | None = None, *, tokens: Sequence[str] | None = None) -> None:
+    def __init__(self, captured: Captured | None = None, *, tokens: Iterable[Any] | None = None) -> None:
         self._own = captured is not None
         if captured is None:
+            if tokens is not None:
+                raise ValueError("CapturedMaps got tokens but nothing captured; pass both, or neither.")
             captured, tokens = _example(), _sentence.TOKENS
         if not isinstance(captured, Captured):
             got = type(captured).__name__
             raise TypeError(f"Got a {got}; pass what `with capture(model) as captured:` gives, after the run.")
-        self._captured = {path: list(calls) for path, calls in captured.items() if calls}
+        self._of_itself = {path: list(calls) for path, calls in captured.of_itself.items()}
+        self._captured = {
+            path: [_checked(path, weights).detach().to("cpu", copy=True) for weights in calls]
+            for path, calls in captured.items()
+            if calls
+        }
         if not self._captured:
             raise ValueError("No call was captured; run the model within the block: with capture(model) as captured: model(x).")
-        self._tokens = None if tokens is None else labels("tokens", tokens, len(tokens), "positions")
         every = [weights for calls in self._captured.values() for weights in calls]
+        self._tokens = None if tokens is None else _fitting(tokens, {size for weights in every for size in weights.shape[2:]})
         N, H, L = (max(weights.shape[axis] for weights in every) for axis in range(3))
         paths = tuple(self._captured)
         if self._own:
@@ -138,19 +148,21 @@ class CapturedMaps(Explorer):
                 raise ValueError(f"{wanted}, which has {size}; choose one below {size}.")
         weights = calls[state["call"]]
         _, H, L, S = weights.shape
+        of_itself = self._of_itself[state["module"]][state["call"]]
         chosen = range(H) if state["head"] == "all" else [state["head"]]
         return Record(
             path=state["module"],
-            weights=_array(weights),
-            rows=self._labels(L),
-            columns=self._labels(S),
-            maps={head: _array(weights[state["sample"], head]) for head in chosen},
+            weights=copied(weights).numpy(),
+            rows=self._labels(L, told=of_itself or L != S),
+            columns=self._labels(S, told=of_itself or L != S),
+            maps={head: copied(weights[state["sample"], head]).numpy() for head in chosen},
             row=state["row"],
+            of_itself=of_itself,
             made="" if self._own else MADE,
         )
 
-    def _labels(self, length: int) -> tuple[str, ...]:
-        fits = self._tokens is not None and len(self._tokens) == length
+    def _labels(self, length: int, told: bool) -> tuple[str, ...]:
+        fits = told and self._tokens is not None and len(self._tokens) == length
         return self._tokens if fits else tuple(map(str, range(length)))
 
     def draw(self, record: Record) -> go.Figure:
@@ -167,9 +179,9 @@ class CapturedMaps(Explorer):
         """Return the shape, what the heads look at, and the look of one query."""
         facts: list[Fact] = [(f"{record.path or 'the model'}: weights (N, H, L, S) = {record.weights.shape}, before dropout.",)]
         if any(np.isnan(weights).any() for weights in record.maps.values()):
-            facts.append((Word("NaN", "warn"), " stands in rows that have no key left."))
+            facts.append((Word("NaN", "warn"), " stands in rows that have no key left, or meet a number that is not finite."))
             return tuple(facts)
-        if len(record.rows) == len(record.columns):
+        if record.of_itself and len(record.rows) == len(record.columns):
             facts.append(habits(record.maps, record.columns, averaged=False))
         head = max(record.maps, key=lambda head: record.maps[head][record.row].max())
         if record.maps[head][record.row].max() > 0:
@@ -215,5 +227,25 @@ def _range(label: str, size: int, what: str) -> Range:
     return Range(label, tuple(range(size)), 0, what)
 
 
-def _array(weights: Tensor) -> np.ndarray:
-    return weights.detach().cpu().numpy()
+def _checked(path: str, weights: Tensor) -> Tensor:
+    if 0 in weights.shape:
+        raise ValueError(
+            f"A call of {path!r} has weights (N, H, L, S) = {tuple(weights.shape)}, nothing to look at; "
+            "run the model on at least one sequence, with at least one position."
+        )
+    return weights
+
+
+def _fitting(tokens: Any, sizes: set[int]) -> tuple[str, ...]:
+    """Return labels for maps of one of these sizes, or say that they fit none."""
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        return labels("tokens", tokens, max(sizes), "positions")  # says what is wrong
+    tokens = list(tokens)
+    if len(tokens) not in sizes:
+        raise ValueError(f"tokens has {len(tokens)} entries, but the maps have {_or(sizes)} positions; pass one for each.")
+    return labels("tokens", tokens, len(tokens), "positions")
+
+
+def _or(sizes: set[int]) -> str:
+    *most, last = map(str, sorted(sizes))
+    return f"{', '.join(most)} or {last}" if most else last

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings as python_warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +13,13 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.attention import MultiheadAttention, trace
-from mha_widgets.attention.call import Call, Path
-from mha_widgets.attention.pitfalls import pitfalls
-from mha_widgets.attention.steps import append_positions, attention_weights, in_projection
-from mha_widgets.attention.trace import effective_mask
+from mha_widgets.attention import MultiheadAttention
 from mha_widgets.explorer import Explorer, Fact, Word
 from mha_widgets.explorers._appended import appended, told
 from mha_widgets.explorers._example_call import ExampleCall
+from mha_widgets.explorers._given_call import refused
+from mha_widgets.explorers._inputs import copied
+from mha_widgets.explorers._made_call import Made, made
 from mha_widgets.explorers._own_call import OwnCall
 from mha_widgets.explorers._reduced import block, reduced
 from mha_widgets.explorers._settled import settled
@@ -40,14 +38,14 @@ class Record:
         output: what the call returns first.
         weights: what it returns second; None without ``need_weights``.
         rows, columns: the labels of the queries and keys of the sample that is shown, appended positions too.
-        heads: head to (L, S), the weights of the heads that are shown, after dropout.
+        heads: head to (L, S), the weights of the heads that are shown, after dropout; in a large call before it.
         blocked: head to (L, S), True where a mask adds -inf.
         mean: (L, S), the mean over the heads, if that is what the call returns.
         shown: (L, E), the output of the sample.
         shapes: of the inputs, and of what is made of them.
         path: the way that the call goes.
         reason: the first thing that keeps it off the fast path, or nothing.
-        warning: the first thing in it that people trip over, or nothing.
+        warnings: what people trip over and this call does, a sentence each.
         parameters: how many numbers the module learns.
         appended: the labels of the columns that the module appends.
         row: the query to look at.
@@ -64,32 +62,10 @@ class Record:
     shapes: str
     path: str
     reason: str
-    warning: str
+    warnings: tuple[str, ...]
     parameters: int
     appended: tuple[str, ...]
     row: int
-
-
-@dataclass(frozen=True)
-class _Made:
-    """A call that was made: what stays when another head or another query is looked at.
-
-    Attributes:
-        call, path, reasons, warnings: the call, its way, and what there is to say about both.
-        output: what the call returns first.
-        weights: what it returns second; None without ``need_weights``.
-        shapes: of the inputs, and of what is made of them.
-        look: from a sample and a head to the weights (L, S) and the mask, or None.
-    """
-
-    call: Call
-    path: Path
-    reasons: Sequence[Any]
-    warnings: Sequence[str]
-    output: Tensor
-    weights: Tensor | None
-    shapes: str
-    look: Callable[[int, int], tuple[Tensor, Tensor | None]]
 
 
 class Module(Explorer):
@@ -110,8 +86,8 @@ class Module(Explorer):
         forward_arguments: the other arguments of the call; a mask gets a control that leaves it out.
 
     Raises:
-        TypeError: no multi-head attention, or inputs that are no tensors.
-        ValueError: a call that torch refuses, more than 2,048 positions or 64 heads, too few or too many tokens.
+        TypeError: no multi-head attention, inputs or masks that are no tensors, or an argument that the call doesn't take.
+        ValueError: inputs without a module, a call that torch refuses, more than 2,048 positions or 64 heads, or tokens that don't fit.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
 
@@ -137,14 +113,18 @@ class Module(Explorer):
         query_tokens: Sequence[Any] | None = None,
         **forward_arguments: Any,
     ) -> None:
-        if module is None and query is None:
+        given = {"query": query, "key": key, "value": value, "tokens": tokens, "query_tokens": query_tokens, **forward_arguments}
+        given = {name: argument for name, argument in given.items() if argument is not None}
+        if module is None and given:
+            raise ValueError(f"Module got {', '.join(given)} but no module; pass a module and its query too, or nothing.")
+        if module is None:
             self._source: ExampleCall | OwnCall = ExampleCall()
         else:
             self._source = OwnCall(module, query, key, value, tokens, query_tokens, forward_arguments)
             self.page_controls = ()
             self.prompt = self._source.prompt
         self.controls = self._source.controls
-        self._made = functools.lru_cache(maxsize=1)(functools.partial(_make, self._source))
+        self._made = functools.lru_cache(maxsize=1)(functools.partial(made, self._source))
         if isinstance(self._source, OwnCall):
             self.compute(**self.complete())  # says now what torch would refuse
 
@@ -157,14 +137,16 @@ class Module(Explorer):
         """Make the call of a complete state, and return what happens in it.
 
         Raises:
-            ValueError: torch refuses the call; the message is what it says.
+            ValueError: torch refuses the call, or something of the reader's own fails in it; the message is what it says.
         """
         try:
             with torch.random.fork_rng(), torch.set_grad_enabled(not state.get("no_grad", True)):
-                made = self._made(*(setting for setting in state.items() if setting[0] not in self._source.only_shown))
-                return _record(self._source, state, made)
-        except (AssertionError, RuntimeError) as error:
-            raise ValueError(f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('.')}.") from error
+                settings = (setting for setting in state.items() if setting[0] not in self._source.only_shown)
+                return _record(self._source, state, self._made(*settings))
+        except Exception as error:  # the reader's own module may raise anything
+            if isinstance(error, ValueError) and isinstance(self._source, ExampleCall):
+                raise  # it is a sentence of its own
+            raise refused(error) from error
 
     def draw(self, record: Record) -> go.Figure:
         """Draw the weights of each head, their mean if it is returned, and the output."""
@@ -188,8 +170,8 @@ class Module(Explorer):
         reason = f": {record.reason}" if record.reason else ""
         facts.append((f"Its way: {record.path}{'; not the native fast path' if reason else ''}{reason}.",))
         facts.append(_sharpest(record))
-        if record.warning:
-            facts.append((Word(record.warning, "warn"),))
+        if record.warnings:
+            facts.append((Word(" ".join(record.warnings), "warn"),))
         if record.appended:
             return (*facts, told(record.appended, record.heads.values(), record.parameters))
         return (*facts, (f"The module learns {record.parameters:,} numbers, however many heads share them.",))
@@ -200,56 +182,7 @@ class Module(Explorer):
         return self._source.program(state)
 
 
-def _make(source: ExampleCall | OwnCall, *settings: tuple[str, Any]) -> _Made:
-    call = source.call(dict(settings))
-    path = call.path()
-    start = source.alone(dict(settings)) + f"query {tuple(call.query.shape)}, key {tuple(call.key.shape)} → "
-    if source.large:
-        output = call.module(*call[1:])[0].detach()
-        q, k, mask = _projected(call, path)
-        look = functools.partial(_one_head, call, path, q, k)
-        return _Made(call, path, (), pitfalls(call, path, mask), output, None, f"{start}output {tuple(output.shape)}.", look)
-    with python_warnings.catch_warnings():  # the trace says in words what they say
-        python_warnings.simplefilter("ignore")
-        traced = trace(*call)
-    output, every = traced.output.detach(), traced["weights_after_dropout"].detach()  # (N, H, L, S)
-    mask = next((step.tensor.detach() for step in traced.steps if step.name == "mask"), None)
-    weights = None
-    if call.need_weights:
-        weights = every.mean(dim=1) if call.average_attn_weights else every
-    shapes = f"{start}q_heads {tuple(traced['q_heads'].shape)} → weights {tuple(every.shape)} → output {tuple(output.shape)}."
-
-    def look(n: int, head: int) -> tuple[Tensor, Tensor | None]:
-        return every[n, head], None if mask is None else mask[n, head]
-
-    return _Made(call, path, traced.why_not_fast_path, traced.warnings, output, weights, shapes, look)
-
-
-def _projected(call: Call, path: Path) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return queries (1, H, L, D), keys (1, H, S, D), and the mask that is added to their scores."""
-    module, batch_first = call.module, call.module.batch_first or call.query.dim() == 2
-    weight = module.in_proj_weight
-    if weight is None:
-        weight = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    inputs = (call.query, call.key, call.value)
-    q, k, _ = in_projection(*inputs, weight, module.in_proj_bias, module.num_heads, batch_first=batch_first)
-    return q.detach(), k.detach(), effective_mask(call, path, q, k)
-
-
-def _one_head(call: Call, path: Path, q: Tensor, k: Tensor, _: int, head: int) -> tuple[Tensor, Tensor | None]:
-    """Return the weights (L, S) of one head of one sequence, and its mask; all heads together would be too large."""
-    q, k = q[:, head : head + 1], k[:, head : head + 1]
-    if call.attn_mask is not None and call.attn_mask.dim() == 3:
-        call = call._replace(attn_mask=call.attn_mask[head : head + 1])
-    mask = effective_mask(call, path, q, k)
-    bias = None if call.module.bias_k is None else call.module.bias_k.chunk(call.module.num_heads, dim=-1)[head]
-    with torch.no_grad():
-        k = append_positions(k, bias, call.module.add_zero_attn)
-        weights = attention_weights(q, k, mask)[0, 0]
-    return weights, None if mask is None else mask[0, 0].expand(weights.shape)
-
-
-def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: _Made) -> Record:
+def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: Made) -> Record:
     module, n, output, weights = made.call.module, source.index(state), made.output, made.weights
     chosen = range(module.num_heads) if state.get("head", "all") == "all" else [state["head"]]
     looks = {head: made.look(n, head) for head in chosen}
@@ -265,13 +198,13 @@ def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: _Made
         rows=rows,
         columns=columns,
         heads={head: _array(one) for head, (one, _) in looks.items()},
-        blocked={head: None if mask is None else _array(mask == -math.inf) for head, (_, mask) in looks.items()},
+        blocked={head: None if mask is None else (mask == -math.inf).cpu().numpy() for head, (_, mask) in looks.items()},
         mean=_array(made.weights[n]) if averaged else None,
         shown=_array(shown),
         shapes=made.shapes,
         path=made.path.value,
         reason=made.reasons[0].words if made.reasons else "",
-        warning=made.warnings[0] if made.warnings else "",
+        warnings=tuple(made.warnings),
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         appended=appended(module),
         row=state["row"],
@@ -279,7 +212,7 @@ def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: _Made
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().cpu().numpy()
+    return copied(tensor).numpy()
 
 
 def _nan(values: np.ndarray) -> np.ndarray | None:
