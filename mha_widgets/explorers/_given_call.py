@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from mha_widgets.attention import MultiheadAttention
-from mha_widgets.attention.call import Call
+from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.checks import check_inputs, check_masks
+from mha_widgets.attention.trace import effective_mask
 from mha_widgets.explorers._inputs import one_type, plain
 
 INPUTS, MASKS = ("query", "key", "value"), ("key_padding_mask", "attn_mask")
@@ -100,3 +101,11 @@ def sizes(call: Call) -> tuple[int, int, int]:
         return 1, len(call.query), len(call.key)
     batch, position = (0, 1) if call.module.batch_first else (1, 0)
     return call.query.shape[batch], call.query.shape[position], call.key.shape[position]
+
+
+def most_added(call: Call, path: Path) -> Tensor | None:
+    """Return the largest number that masks add in each row, (N, H, L, 1): -inf where no key is left; None without a mask."""
+    (N, L, S), H = sizes(call), call.module.num_heads
+    q, k = (call.query.new_empty(N, H, length, 0) for length in (L, S))  # only their sizes are asked for
+    mask = effective_mask(call, path, q, k)
+    return None if mask is None else mask.amax(dim=-1, keepdim=True).expand(N, H, L, 1)

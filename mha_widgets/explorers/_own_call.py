@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from mha_widgets.attention import MultiheadAttention, fast_path
 from mha_widgets.attention.call import Call
 from mha_widgets.attention.pitfalls import pitfalls
-from mha_widgets.attention.trace import effective_mask
 from mha_widgets.explorer import Choice, Control, Range, Toggle
-from mha_widgets.explorers._given_call import MASKS, given, sizes
+from mha_widgets.explorers._given_call import MASKS, given, most_added, sizes
 from mha_widgets.explorers._inputs import labels
 from mha_widgets.explorers._written_call import calls
 
@@ -41,6 +40,7 @@ class OwnCall:
         forward_arguments: Mapping[str, Any],
     ) -> None:
         self._call = given(module, query, key, value, forward_arguments)
+        self._buffers = [buffer.clone() for buffer in self._call.module.buffers()]
         self.N, L, S = sizes(self._call)
         H = module.num_heads
         if max(L, S) > MOST_POSITIONS or H > MOST_HEADS:
@@ -132,6 +132,9 @@ class OwnCall:
         """Return the call of a state for the whole batch."""
         call = self._call
         call.module.train(state["training"])
+        with torch.no_grad():
+            for buffer, first in zip(call.module.buffers(), self._buffers, strict=True):
+                buffer.copy_(first)  # in training spectral_norm changes its own with every call
         changes: dict[str, Any] = {name: getattr(call, name) if state.get(name) else None for name in MASKS}
         changes |= {name: state[name] for name in ("need_weights", "average_attn_weights")}
         return call._replace(**changes, is_causal=bool(state.get("attn_mask") and state["is_causal"]))
@@ -142,12 +145,8 @@ class OwnCall:
 
     def _pitfalls_of(self, *settings: tuple[str, Any]) -> tuple[str, ...]:
         call = self._whole(dict(settings))
-        path, (N, L, S), H = call.path(), sizes(call), call.module.num_heads
-        q, k = (call.query.new_empty(N, H, length, 0) for length in (L, S))
-        mask = effective_mask(call, path, q, k)
-        if mask is not None:  # the largest number of a row says whether all are -inf
-            mask = mask.amax(dim=-1, keepdim=True).expand(N, H, L, 1)
-        told = pitfalls(call, path, mask)
+        path = call.path()
+        told = pitfalls(call, path, most_added(call, path))  # which asks only where all of a row is -inf
         dropped = self.large and call.module.training and call.module.dropout > 0
         return (*told, "The maps of so large a call are those from before dropout.") if dropped else told
 
@@ -180,6 +179,8 @@ class OwnCall:
 
 def _read(tokens: Any) -> Any:
     """Return tokens that can be read more than once."""
+    if hasattr(tokens, "tolist"):  # an array or a tensor of their numbers
+        return tokens.tolist()
     return list(tokens) if isinstance(tokens, Iterable) and not isinstance(tokens, Sequence) else tokens
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from mha_widgets.attention.call import Call, Path
+from mha_widgets.explorers._given_call import most_added
 
 UNSEEN = "# The maps come back from no call: without weights to return, torch takes is_causal in place of attn_mask."
 
@@ -29,11 +30,12 @@ def calls(call: Call, arguments: Sequence[str], *, no_grad: bool, before_dropout
     options = [f"{name}=False" for name in ("need_weights", "average_attn_weights") if not getattr(call, name)]
     made = [f"output, weights = module({', '.join([*arguments, *options, *hint])})"]
     with torch.set_grad_enabled(not no_grad):
-        unseen = _hint_replaces_mask(call)
+        unseen, zeros = _hint_replaces_mask(call), _rows_of_zeros(call)
     if unseen:
         made.append(UNSEEN)
     elif call.average_attn_weights or not call.need_weights:
-        maps = f"per_head = module({', '.join([*arguments, 'average_attn_weights=False', *hint])})[1]  # the maps"
+        maps = f"per_head = module({', '.join([*arguments, 'average_attn_weights=False', *hint])})[1]"
+        maps += ".nan_to_num()  # the maps, zeros without a key" if zeros else "  # the maps"
         if before_dropout and call.module.training and call.module.dropout:
             made += ["module.eval()", maps]
         elif call.module.training and call.module.dropout:
@@ -41,6 +43,13 @@ def calls(call: Call, arguments: Sequence[str], *, no_grad: bool, before_dropout
         else:
             made.append(maps)
     return ["with torch.no_grad():", *(f"    {line}" for line in made)] if no_grad else made
+
+
+def _rows_of_zeros(call: Call) -> bool:
+    if call.need_weights or call.path() is not Path.SDPA:
+        return False
+    most = most_added(call, Path.SDPA)
+    return most is not None and bool((most == -torch.inf).any())
 
 
 def _hint_replaces_mask(call: Call) -> bool:

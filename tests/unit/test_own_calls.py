@@ -207,6 +207,25 @@ def test_a_state_visited_again_drops_the_same_and_so_does_its_program(need_weigh
     assert "manual_seed" not in explorer.code(**state | {"training": False})
 
 
+def test_a_module_whose_buffers_change_with_every_call_starts_anew() -> None:
+    explorer = explore(parametrizations.spectral_norm(make(), "in_proj_weight"), X)
+    output = explorer.compute(**explorer.complete()).output
+    explorer.compute(**explorer.complete(sample=1))
+    np.testing.assert_array_equal(explorer.compute(**explorer.complete()).output, output)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_the_program_makes_the_maps_of_rows_without_a_key(need_weights: bool) -> None:
+    module, padding, made = make(), blocked(3, 5), {}
+    padding[1] = True
+    explorer = explore(module, X, key_padding_mask=padding, need_weights=need_weights)
+    record = explorer.compute(**explorer.complete(sample=1))
+    made |= {"module": module, "query": X, "key_padding_mask": padding}
+    exec(explorer.code(**explorer.complete(sample=1)), made)
+    np.testing.assert_array_equal(record.heads[0], np.full((5, 5), np.nan if need_weights else 0.0))
+    np.testing.assert_array_equal(made["per_head"][0, 0], record.heads[0])
+
+
 def test_the_program_of_a_large_call_makes_its_output_and_the_maps_before_dropout() -> None:
     module, x = make(dropout=0.5), data(1, LONG)
     explorer = explore(module, x)
@@ -286,6 +305,9 @@ def test_tokens_are_read_once() -> None:
     own = explore(make(), X, tokens=(letter for letter in "abcde"))
     record = own.compute(**own.complete(sample=2))
     assert record.rows == record.columns == tuple("abcde")
+    for ids in (torch.arange(15).view(3, 5), np.arange(15).reshape(3, 5)):
+        own = explore(make(), X, tokens=ids)
+        assert own.compute(**own.complete(sample=2)).rows == ("10", "11", "12", "13", "14")
     maps = explore(of_decoder(X), tokens=(letter for letter in "abcde"))
     assert maps.compute(**maps.complete()).columns == tuple("abcde")
 
