@@ -8,6 +8,7 @@ Equal values and equal patterns are stored once.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from mha_widgets import markup
-from mha_widgets.explorer import Choice, Control, Explorer, Toggle
+from mha_widgets.explorer import Choice, Control, Explorer, Fact, Toggle
 from mha_widgets.figures.theme import COLOURS
 
 MOST_STATES = 30_000
@@ -110,10 +111,17 @@ def _recorded(explorer: Explorer, state: dict[str, Any]) -> dict[str, Any]:
         return {"error": str(error)}
     return {
         "figure": plain(view.figure),
-        "facts": [[word if isinstance(word, str) else [word.text, word.role] for word in fact] for fact in view.facts],
+        "facts": list(map(_joined, view.facts)),
         "code": view.code.split("\n"),
         "disabled": dict(view.disabled),
     }
+
+
+def _joined(fact: Fact) -> list[str | list[str]]:
+    parts: list[str | list[str]] = []
+    for plain, words in itertools.groupby(fact, lambda word: isinstance(word, str)):
+        parts += ["".join(words)] if plain else [[word.text, word.role] for word in words]
+    return parts
 
 
 def _leaves(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:

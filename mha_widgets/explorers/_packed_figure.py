@@ -77,7 +77,7 @@ def packed_map(record: Record) -> Map:
     E, limit = record.x.shape[1], _limit(*record.separate)
     rows = tuple(f"{third[0]} {row + index * E}" for index, third in enumerate(THIRDS) for row in range(E))
     frames = [_framed(index * E, (index + 1) * E, E, third) for index, third in enumerate(THIRDS)]
-    subtitle = f"{_size(record.packed, '3E, E')}, colours −{limit:.2f} to {limit:.2f}"
+    subtitle = f"{record.packed.shape}, colours ±{limit:.2f}"
     return Map(
         *("in_proj_weight", subtitle, _short(record.packed), rows, _numbered(E), "ink", ("row", "soft"), FEATURE),
         limit=limit,

@@ -175,7 +175,7 @@ class Map(Panel):
             form = self.number.removeprefix("%{z:").removesuffix("}")
             shown = [f"{value:{form}}" for value in np.ravel(self.values) if not np.isnan(value)]
         widest = max((sum(DIGIT if letter.isalnum() else SIGN for letter in word) for word in shown), default=0)
-        return wide * cell >= widest + 1
+        return wide * cell >= widest
 
 
 def _marks(columns: np.ndarray, rows: np.ndarray, axes: Axes, word: str) -> dict[str, Any]:

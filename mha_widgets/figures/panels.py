@@ -17,7 +17,8 @@ TIGHTEST = NARROW_BELOW / WIDE  # a figure side by side shrinks as far as this, 
 LARGEST_CELL = {WIDE: 44, NARROW: 40}
 LETTER, LINE, TITLE = 8.2, 20, 52  # px: a letter's width, a text line's height, the room above a panel
 TITLE_LETTER, SUBTITLE_LETTER = 8, 7  # px
-EDGE = 14  # px: the room to the right of the last panel, where half a label may stand out
+EDGE = {WIDE: 14, NARROW: 4}  # px: the room to the right of the last panel, where half a label may stand out
+ROW_GAP = 24  # px: between rows of panels; a figure in little room shrinks, its words do not
 LONGEST_LABEL = 12
 LABEL = 13  # px: the room that a label takes on its axis
 ROOMY = 3 * LETTER  # px: in cells from this size on, labels of three letters stand beside each other without touching
@@ -160,7 +161,7 @@ def _overhang(panels: Sequence[Panel], cell: float, width: int) -> tuple[float, 
     for panel in (panels[0], panels[-1]):
         title = max(TITLE_LETTER * len(panel.title), SUBTITLE_LETTER * len(panel.subtitle)) / shrink
         over.append((title - cell * panel.size[1]) / 2)
-    return max(0.0, over[0] - panels[0].left), max(EDGE, over[1])
+    return max(0.0, over[0] - panels[0].left), max(EDGE[width], over[1])
 
 
 def _rows(rows: Sequence[Sequence[Panel]], cell: float) -> tuple[list[Box], int, float]:
@@ -174,8 +175,8 @@ def _rows(rows: Sequence[Sequence[Panel]], cell: float) -> tuple[list[Box], int,
             left += panel.left
             boxes.append((left, top + TITLE, cell * panel.size[1], cell * panel.size[0]))
             left += cell * panel.size[1] + gap
-        top += max(TITLE + cell * panel.size[0] + panel.below for panel in row)
-    return boxes, WIDE, top
+        top += max(TITLE + cell * panel.size[0] + panel.below for panel in row) + ROW_GAP
+    return boxes, WIDE, top - ROW_GAP
 
 
 def _stack(panels: Sequence[Panel]) -> tuple[list[Box], int, float]:
