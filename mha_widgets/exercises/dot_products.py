@@ -1,0 +1,75 @@
+"""The exercises of the chapter on dot products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, shape_of, shaped
+
+KEY = torch.tensor([[0.0, 0, 0, 1], [2, 0, -1, 0], [0, 2, 0, 0], [0, 0, 1, 2], [0, 0, 1, 1], [1, 0, 2, 0]])
+ON = 3
+
+
+@exercise("dot-products-1")
+def shapes(answer: Any) -> str:
+    """The shapes of the scores of one query, of two, and of the two outputs."""
+    if not isinstance(answer, (tuple, list)) or len(answer) != 3:
+        raise Wrong("give three shapes: of the scores of one query, of those of two, and of the output.")
+    one, two, output = map(shape_of, answer)
+    if one != (6,):
+        raise Wrong(f"the scores of one query are not {one}: the axis E is added up, and one number a key is left, (S,).")
+    if two == (6, 2):
+        raise Wrong("two queries have a row each and a column for each key, not the other way round.")
+    if two != (2, 6):
+        raise Wrong(f"the scores of two queries are not {two}: one number for each query and key, (L, S).")
+    if output != (2, 3):
+        raise Wrong(f"the output is not {output}: one average of values for each query, (L, Ev).")
+    return "E has gone from the scores, S from the output: each product adds up the axis that both sides share."
+
+
+@exercise("dot-products-2")
+def lookup(answer: Any) -> str:
+    """A function lookup(query, key, value) for L queries."""
+    generator = torch.Generator().manual_seed(0)
+    for L, S in ((6, 6), (5, 7)):
+        query, key, value = (torch.randn(size, generator=generator) for size in ((L, 4), (S, 4), (S, 3)))
+        hints = {(3,): "it compares query i with key i only"}
+        output = shaped(called(answer, query, key, value), (L, 3), hints, f"its output for {L} queries and {S} keys")
+        expected = F.scaled_dot_product_attention(query, key, value, scale=1.0)
+        if not close(output, expected):
+            raise Wrong(
+                f"its output for {L} queries and {S} keys is off by {(output - expected).abs().max():.2g}: "
+                "are the scores query @ key.T, and do the rows of weights sum to 1?"
+            )
+    return "(L, E) @ (E, S) compares every query with every key."
+
+
+@exercise("dot-products-3")
+def query_for_on(answer: Any) -> str:
+    """A query that gives "on" 0.9 or more."""
+    query = shaped(answer, (4,), {(1, 4): "drop the outer brackets"}, "your query").float()
+    if not query.isfinite().all() or query.abs().max() > 4:
+        raise Wrong("a number of your query lies outside −4 to 4.")
+    weights = (KEY @ query).softmax(dim=-1)
+    share = weights[ON].item()
+    if int(weights.argmax()) != ON:
+        raise Wrong(f'"on" gets {share:.2f}, and another word more: "on" has much grammar and a little place.')
+    if share < 0.9:
+        raise Wrong(f'"on" gets {share:.2f}: ask more strongly, or push away what comes second.')
+    return f'"on" gets {share:.3f}.'
+
+
+@exercise("dot-products-4")
+def found(answer: Any) -> str:
+    """The shares of damaged keys that are found, for 64 and for 1024 features."""
+    narrow, wide = shaped(answer, (2,), what="your pair of shares").tolist()
+    if max(narrow, wide) > 1:
+        raise Wrong("a share lies between 0 and 1; divide the number of keys found by 1000.")
+    if abs(narrow - 0.24) > 0.07:
+        raise Wrong(f"for E = 64, {narrow:.2f} is not what noise three times as strong as the key leaves.")
+    if not abs(wide - 1) < 0.02:
+        raise Wrong(f"for E = 1024, {wide:.2f} is too few: is each damaged key compared with all 1,000?")
+    return "More features, more room: the same noise is outvoted."
