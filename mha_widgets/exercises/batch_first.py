@@ -1,0 +1,92 @@
+"""The exercises of the chapter on batch_first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, shape_of, shaped
+
+
+@exercise("batch-first-1")
+def shapes_of_a_default_call(answer: Any) -> str:
+    """The shapes of output and weights: query (5, 2, 8), key and value (7, 2, 8), batch_first=False, 4 heads."""
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise Wrong("give two shapes, that of the output and that of the weights.")
+    output, weights = map(shape_of, answer)
+    if output != (5, 2, 8):
+        raise Wrong(f"the output is not {output}: it has the layout and the sizes of the query.")
+    if weights == (5, 2, 7):
+        raise Wrong("the weights are not (5, 2, 7): that takes axis 0 for the batch; here the sequence comes first, L = 5 and N = 2.")
+    if len(weights) == 4:
+        raise Wrong(f"the weights are not {weights}: by default they are averaged over the heads.")
+    if weights != (2, 5, 7):
+        raise Wrong(f"the weights are not {weights}: they are (N, L, S) whatever batch_first is.")
+    return "The output keeps the layout of the query; the weights are batch first, always."
+
+
+@exercise("batch-first-2")
+def apart(answer: Any) -> str:
+    """A function of a module with batch_first=False and x (N, L, E): its output (N, L, E), each sentence by itself."""
+    module, x = _example()
+    N, L, E = x.shape
+    made = called(answer, module, x)
+    if isinstance(made, (tuple, list)):
+        raise Wrong("your function returns several things; return the output alone.")
+    output = shaped(made, (N, L, E), {(L, N, E): "turn it back before you return it"}, what="its output")
+    if module.batch_first:
+        raise Wrong("your function sets batch_first; leave the module as it is and turn the data.")
+    if close(output, _attend(module, x)):
+        raise Wrong("the module still reads your sentences as columns: turn x before the call.")
+    if close(output, _attend(module, x.reshape(L, N, E)).reshape(N, L, E)):
+        raise Wrong("the words are still refilled in their old order: view and reshape don't move axes.")
+    turned = _attend(module, x.transpose(0, 1))
+    if close(output, turned.reshape(N, L, E)):
+        raise Wrong("x is turned rightly, but its output is not turned back with transpose.")
+    if not close(output, turned.transpose(0, 1)):
+        raise Wrong("its output is not what each sentence gives alone, module(x[n], x[n], x[n]).")
+    return "transpose(0, 1) on the way in, and again on the way out."
+
+
+@exercise("batch-first-3")
+def finds_leaks(answer: Any) -> str:
+    """A function of a model and x (N, L, E) that says whether an edit of one sentence moves another's output."""
+    module, x = _example()
+    models = {
+        "doubles x, word by word": (lambda x: 2 * x, False),
+        "attends in each sentence": (lambda x: _attend(module, x.transpose(0, 1)).transpose(0, 1), False),
+        "attends over the batch": (lambda x: _attend(module, x), True),
+        "adds the last sentence to the first": (_last_to_first, True),
+        "adds the first sentence to the last": (lambda x: _last_to_first(x.flip(0)).flip(0), True),
+    }
+    for name, (model, expected) in models.items():
+        given = x.clone()
+        found = called(answer, model, given)
+        if not torch.equal(given, x):
+            raise Wrong("your function changes x itself; edit a clone.")
+        try:
+            found = bool(found)
+        except (RuntimeError, ValueError):
+            raise Wrong("your function returns many values; return one True or False.") from None
+        if found and not expected:
+            raise Wrong(f"a model that {name} is said to leak; the edited sentence's own output may move.")
+        if expected and not found:
+            raise Wrong(f"a model that {name} is said not to leak; do you edit each sentence in turn, and look at all others?")
+    return "It needs no weights, so it works on any model."
+
+
+def _example() -> tuple[nn.MultiheadAttention, Tensor]:
+    """Return a module with batch_first=False and a batch (N, L, E) = (3, 5, 4), without touching the reader's seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        return nn.MultiheadAttention(4, 2).requires_grad_(False), 2 * torch.randn(3, 5, 4)
+
+
+def _attend(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    return module(x, x, x)[0]
+
+
+def _last_to_first(x: Tensor) -> Tensor:
+    return torch.cat([x[:1] + x[-1:], x[1:]])

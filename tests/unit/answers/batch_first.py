@@ -1,0 +1,94 @@
+"""Answers to the exercises on batch_first."""
+
+from typing import Any
+
+import torch
+from answers import Answers
+from torch import Tensor, nn
+
+
+def attend(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    turned = x.transpose(0, 1)
+    return module(turned, turned, turned)[0].transpose(0, 1)
+
+
+def one_by_one(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    return torch.stack([module(sentence, sentence, sentence)[0] for sentence in x])
+
+
+def by_view(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    turned = x.view(x.shape[1], x.shape[0], -1)
+    return module(turned, turned, turned)[0].view(x.shape)
+
+
+def viewed_back(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    return attend(module, x).transpose(0, 1).reshape(x.shape)
+
+
+def told(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    module.batch_first = True
+    return module(x, x, x)[0]
+
+
+def leaks(model: Any, x: Tensor) -> bool:
+    for n in range(len(x)):
+        edited = x.clone()
+        edited[n] *= -1
+        others = [other for other in range(len(x)) if other != n]
+        if (model(edited) - model(x))[others].abs().max() > 1e-5:
+            return True
+    return False
+
+
+def by_gradient(model: Any, x: Tensor) -> Tensor:
+    flows = torch.autograd.functional.jacobian(lambda x: model(x).sum(dim=(1, 2)), x).abs().sum(dim=(2, 3))  # (N, N)
+    return (flows - flows.diag().diag()).any()
+
+
+def only_the_first(model: Any, x: Tensor) -> bool:
+    edited = x.clone()
+    edited[0] += 1
+    return bool((model(edited) - model(x))[1:].any())
+
+
+def in_place(model: Any, x: Tensor) -> bool:
+    before = model(x)
+    x[0] += 1
+    return bool((model(x) - before)[1:].any())
+
+
+ANSWERS = {
+    "batch-first-1": Answers(
+        right=(((5, 2, 8), (2, 5, 7)), ["5, 2, 8", torch.Size([2, 5, 7])]),
+        wrong=(
+            (((5, 2, 8), (5, 2, 7)), r"the weights are not \(5, 2, 7\): that takes axis 0 for the batch"),
+            (((5, 2, 8), (2, 4, 5, 7)), "averaged over the heads"),
+            (((5, 2, 8), (2, 7, 5)), r"they are \(N, L, S\)"),
+            (((2, 5, 8), (2, 5, 7)), "it has the layout and the sizes of the query"),
+            ((5, 2, 8), "give two shapes"),
+        ),
+    ),
+    "batch-first-2": Answers(
+        right=(attend, one_by_one),
+        wrong=(
+            (by_view, "view and reshape don't move axes"),
+            (lambda module, x: module(x, x, x)[0], "still reads your sentences as columns"),
+            (viewed_back, "not turned back with transpose"),
+            (lambda module, x: attend(module, x).transpose(0, 1), r"shape \(5, 3, 4\).*turn it back before you return it"),
+            (lambda module, x: module(x, x, x), "return the output alone"),
+            (lambda module, x: -attend(module, x), "not what each sentence gives alone"),
+            (told, "your function sets batch_first"),
+            (attend(nn.MultiheadAttention(4, 2), torch.zeros(3, 5, 4)), "pass the function itself"),
+        ),
+    ),
+    "batch-first-3": Answers(
+        right=(leaks, by_gradient),
+        wrong=(
+            (only_the_first, "adds the last sentence to the first is said not to leak; do you edit each sentence in turn"),
+            (lambda model, x: bool((model(-x) != model(x)).any()), "doubles x, word by word is said to leak"),
+            (lambda model, x: False, "attends over the batch is said not to leak"),
+            (in_place, "edit a clone"),
+            (lambda model, x: model(x), "return one True or False"),
+        ),
+    ),
+}
