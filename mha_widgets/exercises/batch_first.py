@@ -19,7 +19,7 @@ def shapes_of_a_default_call(answer: Any) -> str:
     if output != (5, 2, 8):
         raise Wrong(f"the output is not {output}: it has the layout and the sizes of the query.")
     if weights == (5, 2, 7):
-        raise Wrong("the weights are not (5, 2, 7): that takes axis 0 for the batch; here the sequence comes first, L = 5 and N = 2.")
+        raise Wrong("the weights are not (5, 2, 7): that takes axis 0 for the batch; here the sequence comes first, so N = 2.")
     if len(weights) == 4:
         raise Wrong(f"the weights are not {weights}: by default they are averaged over the heads.")
     if weights != (2, 5, 7):
