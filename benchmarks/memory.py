@@ -1,6 +1,6 @@
 """Whether 1,000 changes of a live explorer leave something behind, in a real kernel and in JupyterLab.
 
-Measured after the first 250 random changes, and after 1,000 more: the kernel's Python objects and memory,
+Measured after the first 1,250 random changes, when buffers have grown to their size, and after 1,000 more: the kernel's Python objects and memory,
 the browser's JavaScript heap and DOM nodes. Needs a Chromium: `make browser`.
 """
 
@@ -54,7 +54,7 @@ def main() -> None:
     with jupyterlab() as run:
         for name in sys.argv[1:] or explorers.catalog():
             with run(START.format(name=name)) as (page, client):
-                change(250, page, client)
+                change(1250, page, client)
                 before = held(page, client)
                 change(1000, page, client)
                 after = held(page, client)

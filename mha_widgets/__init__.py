@@ -1,6 +1,6 @@
 """See, vary and understand multi-head attention."""
 
-from mha_widgets import explorers
+from mha_widgets import exercises, explorers
 from mha_widgets.attention import (
     Captured,
     MultiheadAttention,
@@ -34,6 +34,7 @@ __all__ = [
     "additive_mask",
     "capture",
     "causal_mask",
+    "exercises",
     "explore",
     "explorers",
     "fast_path",

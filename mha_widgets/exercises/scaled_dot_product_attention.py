@@ -1,0 +1,60 @@
+"""The exercises of the chapter on scaled dot-product attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, shape_of, shaped
+
+
+@exercise("scaled-dot-product-attention-1")
+def shapes(answer: Any) -> str:
+    """The shapes of weights and output for query (2, 3, 5, 8), key (2, 3, 7, 8) and value (2, 3, 7, 4)."""
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise Wrong("give two shapes: that of the weights, then that of the output.")
+    weights, output = map(shape_of, answer)
+    if weights == (2, 3, 7, 5):
+        raise Wrong("the weights have a row for each query and a column for each key, not the other way round.")
+    if weights != (2, 3, 5, 7):
+        raise Wrong(f"the weights are not {weights}: they hold one number for each query and key, (…, L, S).")
+    if output == (2, 3, 5, 8):
+        raise Wrong("the output is an average of values, so its last size is theirs, Ev.")
+    if output != (2, 3, 5, 4):
+        raise Wrong(f"the output is not {output}: it holds one average of values for each query, (…, L, Ev).")
+    return "E has gone, since the dot products add it up; S has gone, since the weighted sums do."
+
+
+def _inputs(*front: int, scale: float = 1.0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [scale * torch.randn(*front, *size, generator=generator) for size in ((5, 3), (7, 3), (7, 2))]
+
+
+def _agrees(function: Callable[..., Any], inputs: list[Tensor], where: str, hint: str) -> None:
+    expected = F.scaled_dot_product_attention(*inputs)
+    output = shaped(called(function, *inputs), expected.shape, what=f"its output {where}")
+    if output.isnan().any():
+        raise Wrong(f"its output {where} holds NaN: {hint}.")
+    if not close(output, expected):
+        raise Wrong(f"its output {where} differs from torch by {(output - expected).abs().max():.2g}: {hint}.")
+
+
+@exercise("scaled-dot-product-attention-2")
+def attend(answer: Any) -> str:
+    """A function attend(query, key, value) that works with and without a batch."""
+    _agrees(answer, _inputs(), "without a batch", "compare it with the four lines of this chapter")
+    _agrees(answer, _inputs(2), "for a batch", "along which axis do its weights sum to 1")
+    _agrees(answer, _inputs(2, 3), "for two axes in front", "count the softmax's axis from the back")
+    return "dim=-1 is the keys' axis, however many axes stand in front."
+
+
+@exercise("scaled-dot-product-attention-3")
+def in_halves(answer: Any) -> str:
+    """A function of query, key and value that looks at three keys at a time."""
+    _agrees(answer, _inputs(), "for 7 keys", "when a later part brings a larger score, what was summed before must shrink")
+    _agrees(answer, _inputs(scale=40.0), "for large scores", "subtract the largest score so far before you take exponentials")
+    return "At no time did all the weights, (L, S), exist: this is how fast attention saves memory."

@@ -1,0 +1,62 @@
+"""Answers to the exercises on scaled dot-product attention."""
+
+import math
+
+import torch
+from answers import Answers
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def attend(dim: int, scale: bool = True) -> object:
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        scores = query @ key.transpose(-2, -1) / (math.sqrt(query.shape[-1]) if scale else 1)
+        return torch.softmax(scores, dim=dim) @ value
+
+    return attention
+
+
+def in_halves(shrink: bool = True, safe: bool = True) -> object:
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        largest = torch.full((len(query), 1), -math.inf if safe else 0.0)
+        total, mixed = torch.zeros(len(query), 1), torch.zeros(len(query), value.shape[1])
+        for start in range(0, len(key), 3):
+            part = query @ key[start : start + 3].T / math.sqrt(query.shape[1])
+            new = torch.maximum(largest, part.amax(dim=-1, keepdim=True)) if safe else largest
+            factor = (largest - new).exp() if shrink else 1
+            exponentials = (part - new).exp()
+            total = total * factor + exponentials.sum(dim=-1, keepdim=True)
+            mixed, largest = mixed * factor + exponentials @ value[start : start + 3], new
+        return mixed / total
+
+    return attention
+
+
+ANSWERS = {
+    "scaled-dot-product-attention-1": Answers(
+        right=(((2, 3, 5, 7), (2, 3, 5, 4)), ["(2, 3, 5, 7)", torch.Size([2, 3, 5, 4])]),
+        wrong=(
+            (((2, 3, 7, 5), (2, 3, 5, 4)), "a row for each query and a column for each key"),
+            (((2, 3, 5, 7), (2, 3, 5, 8)), "the output is an average of values"),
+            (((5, 7), (5, 4)), r"the weights are not \(5, 7\)"),
+            ((2, 3), "give a shape, such as"),
+        ),
+    ),
+    "scaled-dot-product-attention-2": Answers(
+        right=(attend(-1), F.scaled_dot_product_attention),
+        wrong=(
+            (attend(1), "for a batch differs from torch .* along which axis do its weights sum to 1"),
+            (attend(-2), "without a batch differs from torch"),
+            (attend(2), r"your function raises IndexError"),
+            (lambda query, key, value: None, "returns nothing"),
+            (3, "the answer is a int; pass the function itself"),
+        ),
+    ),
+    "scaled-dot-product-attention-3": Answers(
+        right=(in_halves(), F.scaled_dot_product_attention),
+        wrong=(
+            (in_halves(shrink=False), "for 7 keys differs .* what was summed before must shrink"),
+            (in_halves(safe=False), "for large scores holds NaN: subtract the largest score so far"),
+        ),
+    ),
+}
