@@ -1,0 +1,59 @@
+"""Answers to the exercises on softmax and scaling."""
+
+import math
+
+import torch
+from answers import Answers
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def attend(axis: int) -> object:
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return torch.softmax(query @ key.mT / math.sqrt(key.shape[axis]), dim=-1) @ value
+
+    return attention
+
+
+def unscaled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return torch.softmax(query @ key.mT, dim=-1) @ value
+
+
+ANSWERS = {
+    "softmax-and-scaling-1": Answers(
+        right=((32, 4), torch.tensor([32.3, 4.03])),
+        wrong=(
+            ((8, 1), "8 is for entries with standard deviation 1"),
+            ((16, 2), "both the query and the key are twice as wide"),
+            ((1024, 16), "1024 is the variance"),
+            ((32, 1), "after the division it is not 1: divide the first number"),
+            (32, r"has shape \(\); there should be \(2,\)"),
+        ),
+    ),
+    "softmax-and-scaling-2": Answers(
+        right=(attend(-1), F.scaled_dot_product_attention),
+        wrong=(
+            (attend(-2), "for S = 7 and E = 4 differs from torch .* how many products does one score add up"),
+            (attend(1), "for S = 7 and E = 4 differs from torch"),
+            (unscaled, "for S = 4 and E = 4 differs from torch"),
+            (lambda query, key, value: None, "returns nothing"),
+        ),
+    ),
+    "softmax-and-scaling-3": Answers(
+        right=(2.92, torch.tensor(2.923)),
+        wrong=(
+            (2, "at 2 there are 2.74 effective keys: go hotter"),
+            (10.0, "effective keys: go colder"),
+            (-1, "a temperature is a number above 0"),
+            ([3.0], "drop the brackets"),
+        ),
+    ),
+    "softmax-and-scaling-4": Answers(
+        right=(32, torch.tensor(32)),
+        wrong=(
+            (16, "at E = 16 the median row has more than 2 keys left"),
+            (64, "it has fewer than 2, but so it has before that"),
+            (100, "100 is none of 2, 4, 8, 16, 32, 64"),
+        ),
+    ),
+}
