@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from html import escape
 from typing import Any
@@ -80,6 +81,7 @@ class Live:
         self.figure = go.FigureWidget(self._last.figure)
         self.figure._config = {"displayModeBar": False, "doubleClick": False}
         self._screen = _Screen()
+        self._alone = threading.RLock()  # JupyterLab may handle the messages of several widgets in several threads
         self._error, self._facts = widgets.HTML(), widgets.HTML()
         code, self._fill_code = _fold(markup.CODE_SUMMARY, lambda: markup.code(self._last.code, COPY))
         table, self._fill_table = _fold(markup.TABLE_SUMMARY, lambda: _table(self._last.figure))
@@ -100,11 +102,16 @@ class Live:
         self.widget.add_class("mha-explorer").add_class("mha-live")
 
     def _moved(self, _: Any) -> None:
-        if not self._following:
-            controls = self.explorer.controls
-            self.explorer.set(**{name: controls[name].values[widget.value] for name, widget in self.controls.items()})
+        with self._alone:
+            if not self._following:
+                controls = self.explorer.controls
+                self.explorer.set(**{name: controls[name].values[widget.value] for name, widget in self.controls.items()})
 
     def _follow(self, _: Any = None) -> None:
+        with self._alone:
+            self._follow_state()
+
+    def _follow_state(self) -> None:
         self._following = True
         for name, value in self.explorer.state.items():
             place = self.explorer.controls[name].values.index(value)
@@ -121,6 +128,10 @@ class Live:
         self._told()
 
     def _redrawn(self, _: Any = None) -> None:
+        with self._alone:
+            self._draw()
+
+    def _draw(self) -> None:
         data = [trace.to_plotly_json() for trace in self._last.figure.data]
         layout = self._last.figure.layout.to_plotly_json() | {"width": self._screen.width}
         meta = layout.get("meta", {})

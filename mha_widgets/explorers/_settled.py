@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+_ALONE = threading.RLock()  # random numbers and default types are the whole process's
 
 
 @contextmanager
@@ -22,6 +25,12 @@ def settled(seed: int | None = None) -> Iterator[None]:
     >>> drawn == torch.randn(1, generator=torch.Generator().manual_seed(0))
     tensor([True])
     """
+    with _ALONE, _as_new(seed):
+        yield
+
+
+@contextmanager
+def _as_new(seed: int | None) -> Iterator[None]:
     dtype, autocast = torch.get_default_dtype(), {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     try:
         torch.set_default_dtype(torch.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Hashable
 from typing import Any
 
@@ -168,3 +169,21 @@ def test_a_thousand_changes_leave_nothing_behind(parts: Explorer) -> None:
 
     before = change(50)
     assert change(500) - before < 100
+
+
+def test_controls_moved_from_several_threads_end_in_the_last_state_with_its_numbers() -> None:
+    explorer = explorers.Module()
+    live = Live(explorer)
+
+    def moves(name: str) -> None:
+        for _ in range(10):
+            for place in (True, False):
+                live.controls[name].value = place
+
+    threads = [threading.Thread(target=moves, args=[name]) for name in ("batch_first", "add_zero_attn", "bias", "training")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert explorer.state == explorer.state | dict.fromkeys(("batch_first", "add_zero_attn", "bias", "training"), False)
+    assert drawn(live.figure) == drawn(explorer.view(**explorer.state).figure)
