@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, shape_of, shaped
 
 
 @exercise("heads-1")
@@ -33,14 +33,10 @@ def shapes(answer: Any) -> str:
     return "The heads have an axis of their own between split and join."
 
 
-def _random(*shape: int, seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
 @exercise("heads-2")
 def join(answer: Any) -> str:
     """A function that joins (N, H, L, D) to (N, L, E)."""
-    heads = _random(2, 3, 5, 4, seed=0)
+    heads = random(2, 3, 5, 4, seed=0)
     hints = {(2, 5, 3, 4): "put the last two axes together", (2, 15, 4): "put heads and features together, not heads and words"}
     joined = shaped(called(answer, heads), (2, 5, 12), hints, "its output")
     if close(joined, heads.permute(0, 2, 3, 1).reshape(2, 5, 12)):
@@ -55,7 +51,7 @@ def join(answer: Any) -> str:
 @exercise("heads-3")
 def attention(answer: Any) -> str:
     """A function attention(x, w_q, w_k, w_v, w_o, num_heads) for (N, L, E)."""
-    x, weights = _random(2, 5, 12, seed=1), [_random(12, 12, seed=seed) / 12**0.5 for seed in range(2, 6)]
+    x, weights = random(2, 5, 12, seed=1), [random(12, 12, seed=seed) / 12**0.5 for seed in range(2, 6)]
     for num_heads in (1, 3, 6):
         output = shaped(called(answer, x, *weights, num_heads), (2, 5, 12), what=f"its output for {num_heads} heads")
         right = _attend(x, weights, num_heads)
@@ -82,7 +78,7 @@ def _attend(x: Tensor, weights: list[Tensor], num_heads: int, scale: float | Non
 @exercise("heads-4")
 def effects(answer: Any) -> str:
     """A function effects(joined, w_o, num_heads): how much the output moves without each head."""
-    joined, w_o = _random(5, 12, seed=8), _random(12, 12, seed=9)
+    joined, w_o = random(5, 12, seed=8), random(12, 12, seed=9)
     made = called(answer, joined, w_o, 3)
     if isinstance(made, (list, tuple)):
         made = [number.item() if isinstance(number, Tensor) and number.numel() == 1 else number for number in made]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from mha_widgets.attention import causal_mask, window_mask
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, shape_of, shaped
 from mha_widgets.explorers._projection_example import W_K, W_Q, X
 
 
@@ -35,20 +34,16 @@ def shapes(answer: Any) -> str:
     return "x decides the rows, y the columns of the weights, w_v the width of the output."
 
 
-def _random(*shape: int, seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
 @exercise("projections-2")
 def attention(answer: Any) -> str:
     """A function attention(x, y, w_q, w_k, w_v) that is right for sizes that differ."""
-    square = [_random(4, 4, seed=seed) for seed in range(3)]
-    narrow = [_random(3, 8, seed=3), _random(3, 6, seed=4), _random(5, 6, seed=5)]
-    x, y = _random(6, 4, seed=6), _random(6, 4, seed=7)
+    square = [random(4, 4, seed=seed) for seed in range(3)]
+    narrow = [random(3, 8, seed=3), random(3, 6, seed=4), random(5, 6, seed=5)]
+    x, y = random(6, 4, seed=6), random(6, 4, seed=7)
     _agrees(answer, (x, x, *square), "in self-attention", "compare it with the lines of this chapter")
     _agrees(answer, (x, y, *square), "in cross-attention", "from which words do the values come")
-    _agrees(answer, (_random(5, 8, seed=8), _random(7, 6, seed=9), *narrow), "for D ≠ E", "whose size belongs under the root")
-    _agrees(answer, (_random(2, 5, 8, seed=8), _random(2, 7, 6, seed=9), *narrow), "for a batch", "count axes from the back")
+    _agrees(answer, (random(5, 8, seed=8), random(7, 6, seed=9), *narrow), "for D ≠ E", "whose size belongs under the root")
+    _agrees(answer, (random(2, 5, 8, seed=8), random(2, 7, 6, seed=9), *narrow), "for a batch", "count axes from the back")
     return "Values come from where the keys come from, and the scale is that of a query."
 
 
@@ -87,7 +82,7 @@ def _look_near(words: Tensor) -> Tensor:
 @exercise("projections-4")
 def is_blind(answer: Any) -> str:
     """A function that says whether another one is permutation equivariant."""
-    position = _random(64, 4, seed=10)
+    position = random(64, 4, seed=10)
     judged: tuple[tuple[str, bool, Callable[[Tensor], Tensor], str], ...] = (
         ("attention alone", True, _attend, "allow for rounding"),
         ("two layers of it", True, lambda words: _attend(_attend(words)), "allow for rounding"),

@@ -82,12 +82,12 @@ def _copied(module: nn.Module) -> nn.Module:
 def _check_sizes(call: Call) -> None:
     """Check all shapes against each other, as torch would."""
     module, query, key, value = call[:4]
-    separate, batch_first = module.in_proj_weight is None, module.batch_first or query.dim() == 2
+    separate = module.in_proj_weight is None
     check_inputs(query, key, value, module.embed_dim, module.num_heads, module.batch_first, separate)
-    for name, x in {"key": (key, "kdim"), "value": (value, "vdim")}.items():
-        width = getattr(module, x[1])
-        if x[0].shape[-1] != width:
-            raise ValueError(f"{name} has shape {tuple(x[0].shape)}, but the module has {x[1]}={width}; pass {width} features.")
+    for name, x, argument in (("key", key, "kdim"), ("value", value, "vdim")):
+        width = getattr(module, argument)
+        if x.shape[-1] != width:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}, but the module has {argument}={width}; pass {width} features.")
     for name in INPUTS:
         if 0 in (shape := tuple(getattr(call, name).shape)):
             raise ValueError(f"{name} has shape {shape}; pass at least one sequence, with at least one position.")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-import torch
 from torch import Tensor
 
 from mha_widgets.attention import softmax

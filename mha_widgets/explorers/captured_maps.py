@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-import torch
 from torch import Tensor, nn
 
 from mha_widgets.attention import Captured, capture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,46 +15,10 @@ from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
 from mha_widgets.explorers import _projection_example as example
 from mha_widgets.explorers import _sentence
 from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix, one_type
+from mha_widgets.explorers._projection_figure import SYMBOLS, Record, maps
 from mha_widgets.explorers._settled import settled
 from mha_widgets.explorers._words import difference, number, quoted, strongest, vector
 from mha_widgets.figures import panels
-from mha_widgets.figures.maps import Map
-
-SYMBOLS = {"w_q": "W_q", "w_k": "W_k", "w_v": "W_v"}
-
-
-@dataclass(frozen=True)
-class Record:
-    """One attention with its projections.
-
-    Attributes:
-        rows, columns: (L,) and (S,), the labels of the queries and of the keys, shuffled.
-        features: (E,), the labels of the features.
-        x: (L, E), what the queries are made of, shuffled.
-        y: (S, E), what keys and values are made of; None if that is x.
-        query, key, value: (L, E), (S, E), (S, E).
-        scores: (L, S), scaled.
-        weights: (L, S).
-        output: (L, E).
-        identity: the projections that are the identity, of "w_q", "w_k" and "w_v".
-        shuffled: whether the order was changed.
-        moved: the largest difference to weights and output of the original order, after undoing the shuffle.
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    features: tuple[str, ...]
-    x: np.ndarray
-    y: np.ndarray | None
-    query: np.ndarray
-    key: np.ndarray
-    value: np.ndarray
-    scores: np.ndarray
-    weights: np.ndarray
-    output: np.ndarray
-    identity: tuple[str, ...]
-    shuffled: bool
-    moved: float
 
 
 class Projections(Explorer):
@@ -180,17 +143,7 @@ class Projections(Explorer):
 
     def draw(self, record: Record) -> go.Figure:
         """Draw the sentences, the projections, the weights and the output."""
-        source = "X" if record.y is None else "Y"
-        other = [] if record.y is None else [_vectors(record, "Y", "S", record.y)]
-        projected = [
-            _vectors(record, _product(record, "Q", "X", "w_q"), "L", record.query, "query"),
-            *other,
-            _vectors(record, _product(record, "K", source, "w_k"), "S", record.key, "key"),
-            _vectors(record, _product(record, "V", source, "w_v"), "S", record.value, "value"),
-        ]
-        weights = Map("Weights", "each row sums to 1", record.weights, record.rows, record.columns, colours="weight")
-        output = _vectors(record, "Output", "L", record.output, "output")
-        return panels.draw([_vectors(record, "X", "L", record.x), *projected, weights, output], per_row=4)
+        return panels.draw(maps(record), per_row=4)
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return where a word looks, what the projections do, and what order does not do."""
@@ -231,27 +184,6 @@ def _order(shuffle: str, length: int) -> list[int]:
     if shuffle == "random":
         order = torch.randperm(length, generator=torch.Generator().manual_seed(16)).tolist()
     return order
-
-
-def _product(record: Record, name: str, source: str, weight: str) -> str:
-    return f"{name} = {source}" if weight in record.identity else f"{name} = {source}·{SYMBOLS[weight]}ᵀ"
-
-
-def _vectors(record: Record, title: str, letter: str, values: np.ndarray, role: str = "") -> Map:
-    shown = (record.x, record.query, record.key, record.value, *(() if record.y is None else (record.y,)))
-    rows, axis = (record.rows, ("query", "query")) if letter == "L" else (record.columns, ("key", "key"))
-    return Map(
-        title,
-        f"({letter}, E) = ({', '.join(map(str, values.shape))})",
-        values,
-        rows,
-        record.features,
-        role=role or "ink",
-        row_axis=axis if role else ("word", "soft"),
-        column_axis=("feature", "soft"),
-        limit=max(float(np.abs(array).max()) for array in shown) or 1.0,
-        number="%{z:.0f}" if (values == values.round()).all() else "%{z:.1f}",
-    )
 
 
 def _clearest(record: Record) -> tuple[int, int]:

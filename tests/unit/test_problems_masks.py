@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mha_widgets
-from mha_widgets import MultiheadAttention, causal_mask, padding_mask, trace
+from mha_widgets import MultiheadAttention, causal_mask, padding_mask
 
 PADDED = torch.tensor([[False, False, True], [False, False, False]])
 NO_KEY = "Queries with no key left"
