@@ -81,6 +81,7 @@ class CapturedMaps(Explorer):
 
     Source: Vig 2019, https://arxiv.org/abs/1906.05714, on looking at heads of whole models.
 
+    >>> import torch
     >>> model = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
     >>> with capture(model) as captured:
     ...     output = model(torch.randn(3, 5, 8))
