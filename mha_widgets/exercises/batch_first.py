@@ -74,7 +74,7 @@ def finds_leaks(answer: Any) -> str:
             raise Wrong(f"a model that {name} is said to leak; the edited sentence's own output may move.")
         if expected and not found:
             raise Wrong(f"a model that {name} is said not to leak; do you edit each sentence in turn, and look at all others?")
-    return "It needs no weights, so it works on any model."
+    return "It needs no weights, only outputs."
 
 
 def _example() -> tuple[nn.MultiheadAttention, Tensor]:
