@@ -1,0 +1,174 @@
+"""The cards say what torch does: every recipe is run in every convention, every shape is compared."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import flex_attention as flex
+
+import mha_widgets
+
+BOOK = Path(__file__).parents[2] / "book"
+MASK_CARD = (BOOK / "mask-card.md").read_text(encoding="utf-8")
+SETUP, *RECIPES = re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", MASK_CARD, flags=re.DOTALL | re.MULTILINE)
+
+
+def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Run a recipe; return its names, and the output of each convention as (N, L, E)."""
+    made: dict[str, Any] = {}
+    exec(SETUP[1], made)
+    n, h, l, e = made["N"], made["H"], made["L"], 8
+    torch.manual_seed(0)
+    x = torch.randn(n, l, e)
+    module = nn.MultiheadAttention(e, h, bias=False, batch_first=True)
+    with torch.no_grad():
+        module.in_proj_weight.copy_(torch.eye(e).repeat(3, 1))
+        module.out_proj.weight.copy_(torch.eye(e))
+    heads = x.unflatten(-1, (h, -1)).transpose(1, 2)  # (N, H, L, D): with identity matrices the module's own
+    outputs: dict[str, Tensor] = {}
+
+    def keep(name: str, call: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> None:
+            output = call(*args, **kwargs)
+            outputs[name] = output if output.ndim == 3 else output.transpose(1, 2).flatten(2)
+
+        return called
+
+    def compiled(*args: Any, **kwargs: Any) -> Tensor:
+        with warnings.catch_warnings():  # that it isn't compiled here
+            warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
+            return flex.flex_attention(*args, **kwargs)
+
+    made |= {
+        "x": x,
+        "q": heads,
+        "k": heads,
+        "v": heads,
+        "ids": torch.zeros(n, l, dtype=torch.long),
+        "module": keep("module", lambda *args, **kwargs: module(*args, **kwargs)[0]),
+        "F": SimpleNamespace(scaled_dot_product_attention=keep("sdpa", F.scaled_dot_product_attention)),
+        "flex_attention": keep("flex", compiled),
+        "model": lambda ids, attention_mask=None: made.update(attention_mask=attention_mask),
+    }
+    exec(program, made)
+    return made, outputs | {"x": x, "unmasked": module(x, x, x)[0]}
+
+
+@pytest.mark.parametrize(("title", "program"), RECIPES, ids=[title for title, _ in RECIPES])
+def test_a_recipe_means_the_same_in_all_conventions(title: str, program: str) -> None:
+    made, outputs = _run(program)
+    assert not torch.allclose(outputs["module"], outputs["unmasked"], atol=1e-3)
+    torch.testing.assert_close(outputs["sdpa"], outputs["module"])
+    torch.testing.assert_close(outputs["flex"], outputs["module"])
+    mask = made.get("attention_mask")
+    if mask is not None and mask.ndim == 2:
+        assert ((mask == 1) == made["real"]).all()
+    elif mask is not None:
+        assert ((mask == 0) == made["same"][:, None]).all()
+
+
+def test_every_recipe_is_run() -> None:
+    assert len(RECIPES) == 7 and MASK_CARD.count("```python") == 8
+
+
+def test_conversions_between_conventions() -> None:
+    real, square = torch.rand(3, 7) > 0.5, torch.rand(5, 7) > 0.5  # True = may look
+    per_head = torch.rand(3, 2, 5, 7) > 0.5
+    numbers = torch.zeros(5, 7).masked_fill(~square, -torch.inf)
+    given = {"key_padding_mask": ~real, "attention_mask": real.long(), "N": 3, "H": 2, "mha_widgets": mha_widgets}
+    cases = {
+        "attention_mask == 0": ({}, ~real),
+        "(~key_padding_mask).long()": ({}, real.long()),
+        "~key_padding_mask[:, None, None, :]": ({}, real[:, None, None]),
+        "~attn_mask": ({"attn_mask": ~square}, square),
+        "~attn_mask.unflatten(0, (N, H))": ({"attn_mask": ~per_head.flatten(0, 1)}, per_head),
+        "mha_widgets.additive_mask(mask)": ({"mask": square}, numbers),
+        "mask == 0": ({"mask": numbers}, square),
+    }
+    assert re.findall(r"^\| [^|]+ \| [^|]+ \| `([^`]+)` \|$", MASK_CARD, flags=re.MULTILINE) == list(cases)
+    for line, (names, expected) in cases.items():
+        torch.testing.assert_close(eval(line, given | names), expected)
+
+
+SIZES = {"N": 3, "L": 5, "S": 7, "E": 22, "Ek": 13, "Ev": 17, "H": 2, "D": 11}
+APPENDED = {"neither": (False, False), "`add_bias_kv`": (True, False), "`add_zero_attn`": (False, True), "both": (True, True)}
+
+
+def _table(heading: str) -> list[dict[str, str]]:
+    """The rows under a heading of the shape card, by the names of the columns."""
+    text = (BOOK / "shape-card.md").read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    names, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _shape(cell: str, **sizes: int) -> tuple[int, ...]:
+    return eval(cell.replace("·", "*").replace("′", "x"), SIZES | sizes)
+
+
+def _call(module: nn.MultiheadAttention, shapes: dict[str, tuple[int, ...]], **options: Any) -> tuple[Tensor, Tensor | None]:
+    inputs = [torch.randn(shapes[name]) for name in ("query", "key", "value")]
+    masks = {name: torch.zeros(shape, dtype=torch.bool) for name, shape in shapes.items() if "mask" in name}
+    return module(*inputs, **masks, **options)
+
+
+@pytest.mark.parametrize("layout", ["one sequence", "`batch_first=False`, the default", "`batch_first=True`"])
+def test_the_three_layouts(layout: str) -> None:
+    query, key, value, padding, *masks = (_shape(row[layout]) for row in _table("What goes in"))
+    output, average, per_head, none = (row[layout] for row in _table("What comes out"))
+    module = nn.MultiheadAttention(22, 2, kdim=13, vdim=17, batch_first="True" in layout)
+    assert len(masks) == 2
+    for mask in masks:
+        shapes = {"query": query, "key": key, "value": value, "key_padding_mask": padding, "attn_mask": mask}
+        got, weights = _call(module, shapes)
+        assert (got.shape, weights.shape) == (_shape(output), _shape(average))
+        assert _call(module, shapes, average_attn_weights=False)[1].shape == _shape(per_head)
+        assert f"`{_call(module, shapes, need_weights=False)[1]}`" == none
+
+
+@pytest.mark.parametrize("column", APPENDED)
+def test_appended_positions(column: str) -> None:
+    rows = {row["output"].strip("`"): _shape(row[column]) for row in _table("With positions appended")}
+    bias, zero = APPENDED[column]
+    module = nn.MultiheadAttention(22, 2, add_bias_kv=bias, add_zero_attn=zero, batch_first=True)
+    inputs = {"query": (3, 5, 22), "key": (3, 7, 22), "value": (3, 7, 22)}
+    masks = {name: shape for name, shape in rows.items() if "mask" in name}
+    output, weights = _call(module, inputs | masks)
+    assert (output.shape, weights.shape) == (rows["attn_output"], rows["attn_output_weights"])
+    assert len(masks) == 2
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_the_steps(both: bool) -> None:
+    module = nn.MultiheadAttention(22, 2, add_bias_kv=both, add_zero_attn=both, batch_first=True)
+    query, key = torch.randn(3, 5, 22), torch.randn(3, 7, 22)
+    traced = mha_widgets.trace(module, query, key, key, attn_mask=torch.zeros(5, 7, dtype=torch.bool))
+    rows = {row["step"].strip("`"): row["shape"] for row in _table("On the way")}
+    assert rows.pop("output") == "as `query`" and traced["output"].shape == query.shape
+    shapes = {name: _shape(cell, Sx=9 if both else 7) for name, cell in rows.items() if both or "appended" not in name}
+    assert {name: tuple(step.shape) for name, step in traced.items() if name != "output"} == shapes
+
+
+def test_the_parameters() -> None:
+    rows = {row["parameter"].strip("`"): (_shape(row["shape"]), row["when"]) for row in _table("What is learned")}
+    options = {"Ek = Ev = E": {}, "another Ek or Ev": {"kdim": 13, "vdim": 17}, "`add_bias_kv=True`": {"add_bias_kv": True}}
+    for chosen in ({}, {"kdim": 13, "vdim": 17}, {"bias": False}, {"add_bias_kv": True}):
+        module = nn.MultiheadAttention(22, 2, **chosen)
+        for name, parameter in module.named_parameters():
+            assert tuple(parameter.shape) == rows[name][0]
+        expected = {
+            name
+            for name, (_, when) in rows.items()
+            if when == "always"
+            or (when == "`bias=True`" and chosen.get("bias", True))
+            or options.get(when) == {key: chosen[key] for key in chosen if key != "bias"}
+            or (when == "Ek = Ev = E" and "kdim" not in chosen)
+        }
+        assert {name for name, _ in module.named_parameters()} == expected
