@@ -1,0 +1,190 @@
+"""The exercises of the chapter that builds the module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mha_widgets.attention.steps import merge_heads, split_heads
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, shaped, tensor
+
+
+@exercise("build-the-module-1")
+def counts(answer: Any) -> str:
+    """The parameters for E = 12 and 3 or 6 heads, and the weights of a call with N = 2, L = S = 5 and 6 heads."""
+    if not isinstance(answer, (tuple, list)) or len(answer) != 3:
+        raise Wrong("give three numbers, (a, b, c).")
+    a, b, c = (_number(given, f"({name})") for name, given in zip("abc", answer, strict=True))
+    if a == 4 * 12 * 12:
+        raise Wrong("(a) is not 576: these are the four matrices; each has a bias of E numbers too.")
+    if a == 3 * (12 * 12 + 12):
+        raise Wrong("(a) is not 468: these are the three projections; out_proj learns too.")
+    if a != 624:
+        raise Wrong(f"(a) is not {a:g}: four matrices (E, E), and four biases of E numbers.")
+    if b != a:
+        raise Wrong(f"(b) is not {b:g}: the heads share the features, so their number only says where they are cut.")
+    if c == 2 * 5 * 5:
+        raise Wrong("(c) is not 50: each head has a map of its own; the mean is taken later.")
+    if c != 300:
+        raise Wrong(f"(c) is not {c:g}: one number for each sentence, head, query and key.")
+    return "4E² + 4E parameters whatever H is, and N · H · L · S weights, which are no parameters."
+
+
+def _number(answer: Any, what: str) -> float:
+    found = tensor(answer, what)
+    if found.numel() != 1:
+        raise Wrong(f"{what} is {answer!r}; give a number.")
+    return float(found)
+
+
+@exercise("build-the-module-2")
+def by_einsum(answer: Any) -> str:
+    """A function attention(module, x): the output of self-attention, without a transpose."""
+    for num_heads in (1, 3):
+        module, x = _module(num_heads), random(2, 5, 12, seed=1)
+        output_name = f"its output for {num_heads} head{'s' * (num_heads > 1)}"
+        output = shaped(called(answer, module, x), (2, 5, 12), what=output_name)
+        q, k, v = split_heads(F.linear(x, module.in_proj_weight, module.in_proj_bias), num_heads, 3).unbind(0)
+        heads = F.scaled_dot_product_attention(q, k, v)
+        if close(output, module.out_proj(merge_heads(heads))):
+            continue
+        known = {
+            "the last reshape still joins words, not heads": heads.reshape(2, 5, 12),
+            "feature 0 of all heads comes first; h must stand before d": heads.permute(0, 2, 3, 1).reshape(2, 5, 12),
+        }
+        told = [hint for hint, joined in known.items() if close(output, module.out_proj(joined))]
+        hint = told[0] if told else "only one line has a bug; follow the letters of each axis"
+        raise Wrong(f"{output_name} is not that of the module: {hint}.")
+    return "The heads must stand before their features when both are put together."
+
+
+def _module(num_heads: int) -> nn.MultiheadAttention:
+    """Return a module whose parameters are all random, without touching the reader's seed."""
+    module = nn.MultiheadAttention(12, num_heads, batch_first=True).requires_grad_(False)
+    for seed, parameter in enumerate(module.parameters()):
+        parameter.copy_(random(*parameter.shape, seed=seed) / 3)
+    return module
+
+
+@exercise("build-the-module-3")
+def quick(answer: Any) -> str:
+    """A class whose modules return the output alone, without a map, for need_weights=False."""
+    if isinstance(answer, nn.Module):
+        raise Wrong("this is a module already; pass the class itself, without calling it.")
+    theirs = _module(3)
+    with torch.random.fork_rng(devices=[]):
+        made = called(answer, 12, 3)
+    if not isinstance(made, nn.Module):
+        raise Wrong(f"Quick(12, 3) should make a module, but it made an object of type {type(made).__name__}.")
+    called(made.load_state_dict, theirs.state_dict())
+    query, memory, mask = random(2, 40, 12, seed=6), random(2, 50, 12, seed=7), random(40, 50, seed=8)
+    for options in ({}, {"attn_mask": mask}):
+        where = " with a mask" if options else ""
+        expected, weights = theirs(query, memory, memory, **options)
+        for need in (True, False):
+            kept: list[int] = []
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t):
+                returned = called(partial(made, need_weights=need, **options), query, memory, memory)
+            if not isinstance(returned, (tuple, list)) or len(returned) != 2:
+                raise Wrong("it should return two things: the output, and the weights or None.")
+            if not close(shaped(returned[0], (2, 40, 12), what="its output"), expected):
+                raise Wrong(f"its output{where} for need_weights={need} is not that of our module.")
+            if need and (returned[1] is None or not close(shaped(returned[1], (2, 40, 50), what="its second result"), weights)):
+                raise Wrong(f"its weights{where} are not the mean over the heads that our module returns.")
+            if not need and returned[1] is not None:
+                raise Wrong("with need_weights=False the second result should be None.")
+            if not need and max(kept, default=0) >= 2 * 3 * 40 * 50:
+                raise Wrong("the results are right, but maps of N · H · L · S numbers are kept; leave them to torch's function.")
+    return "The same output, and without weights no map is kept."
+
+
+class _Right(nn.Module):
+    """The chapter's module, in pieces that can be spoilt one by one."""
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * embed_dim))
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def project(self, *inputs: Tensor) -> list[Tensor]:
+        tables = zip(inputs, self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3), strict=True)
+        return [F.linear(*table) for table in tables]
+
+    def weigh(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        return torch.softmax(scores if mask is None else scores + mask, dim=-1)
+
+    def merge(self, heads: Tensor) -> Tensor:
+        return merge_heads(heads)
+
+    def show(self, weights: Tensor) -> Tensor:
+        return weights
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, average_attn_weights: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        q, k, v = (split_heads(t, self.num_heads)[0] for t in self.project(query, key, value))
+        weights = self.weigh(q, k, attn_mask)
+        shown = self.show(weights)
+        return self.out_proj(self.merge(weights @ v)), shown.mean(dim=1) if average_attn_weights else shown
+
+
+class _ByTorch(_Right):
+    def merge(self, heads: Tensor) -> Tensor:
+        return torch.cat(heads.unbind(1), dim=-1)
+
+    def weigh(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        eye = torch.eye(k.shape[2], dtype=k.dtype).expand(*k.shape[:2], -1, -1)
+        return F.scaled_dot_product_attention(q, k, eye, attn_mask=mask)
+
+
+def _reshaped(heads: Tensor) -> Tensor:
+    N, H, L, D = heads.shape
+    return heads.reshape(N, L, H * D)
+
+
+SPOILT: dict[str, tuple[str, Callable[..., Any]]] = {
+    "leaves out the bias of the values": (
+        "project",
+        lambda self, *inputs: [*_Right.project(self, *inputs)[:2], F.linear(inputs[2], self.in_proj_weight.chunk(3)[2])],
+    ),
+    "takes its values from the keys": ("project", lambda self, query, key, value: _Right.project(self, query, key, key)),
+    "divides the scores by √E": ("weigh", lambda self, q, k, mask: _Right.weigh(self, q / self.num_heads**0.5, k, mask)),
+    "ignores the mask": ("weigh", lambda self, q, k, mask: _Right.weigh(self, q, k, None)),
+    "lets no gradient through the weights": ("weigh", lambda self, q, k, mask: _Right.weigh(self, q, k, mask).detach()),
+    "merges without the transpose": ("merge", lambda self, heads: _reshaped(heads)),
+    "mixes the sentences of a batch when it merges": (
+        "merge",
+        lambda self, heads: heads.permute(2, 0, 1, 3).reshape(_reshaped(heads).shape),
+    ),
+    "shows the weights of head 0 for every head": ("show", lambda self, weights: weights[:, :1].expand_as(weights)),
+}
+
+
+@exercise("build-the-module-4")
+def comparison(answer: Any) -> str:
+    """A function of a class that says whether its modules are as good as torch's."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if not all(_said(answer, kind) for kind in (_Right, _ByTorch)):
+            raise Wrong("it refuses a class that is right; load the same parameters into both modules, and allow for rounding.")
+        for name, (piece, spoilt) in SPOILT.items():
+            if _said(answer, type("Spoilt", (_Right,), {piece: spoilt})):
+                raise Wrong(f"it accepts a class that {name}.")
+    return f"It accepts both right classes and none of the {len(SPOILT)} wrong ones."
+
+
+def _said(function: Any, kind: type[nn.Module]) -> bool:
+    try:
+        return bool(called(function, kind))
+    except (RuntimeError, ValueError):
+        raise Wrong("your function returns many values; return one True or False.") from None
