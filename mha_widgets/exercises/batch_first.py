@@ -28,26 +28,26 @@ def shapes_of_a_default_call(answer: Any) -> str:
 
 
 @exercise("batch-first-2")
-def apart(answer: Any) -> str:
-    """A function of a module with batch_first=False and x (N, L, E): its output (N, L, E), each sentence by itself."""
+def means_of_sentences(answer: Any) -> str:
+    """A function of a module with batch_first=False and x (N, L, E): the mean of each sentence's outputs, (N, E)."""
     module, x = _example()
     N, L, E = x.shape
     made = called(answer, module, x)
     if isinstance(made, (tuple, list)):
-        raise Wrong("your function returns several things; return the output alone.")
-    output = shaped(made, (N, L, E), {(L, N, E): "turn it back before you return it"}, what="its output")
+        raise Wrong("your function returns several things; return the means alone.")
+    hints = {
+        (L, E): "this is one vector for each place, a mean over the sentences",
+        (N, L, E): "the mean over the words is missing",
+        (L, N, E): "the mean over the words is missing",
+    }
+    means = shaped(made, (N, E), hints, what="its output")
     if module.batch_first:
         raise Wrong("your function sets batch_first; leave the module as it is and turn the data.")
-    if close(output, _attend(module, x)):
-        raise Wrong("the module still reads your sentences as columns: turn x before the call.")
-    if close(output, _attend(module, x.reshape(L, N, E)).reshape(N, L, E)):
-        raise Wrong("the words are still refilled in their old order: view and reshape don't move axes.")
-    turned = _attend(module, x.transpose(0, 1))
-    if close(output, turned.reshape(N, L, E)):
-        raise Wrong("x is turned rightly, but its output is not turned back with transpose.")
-    if not close(output, turned.transpose(0, 1)):
-        raise Wrong("its output is not what each sentence gives alone, module(x[n], x[n], x[n]).")
-    return "transpose(0, 1) on the way in, and again on the way out."
+    if close(means, _attend(module, x).mean(dim=1)):
+        raise Wrong("the means are over the words, but the module still reads your sentences as columns: turn x before the call.")
+    if not close(means, _attend(module, x.transpose(0, 1)).mean(dim=0)):
+        raise Wrong("its output is not the mean over what each sentence gives alone, module(x[n], x[n], x[n]).")
+    return "What comes back has the layout of what went in: here the words are axis 0."
 
 
 @exercise("batch-first-3")
@@ -60,6 +60,7 @@ def finds_leaks(answer: Any) -> str:
         "attends over the batch": (lambda x: _attend(module, x), True),
         "adds the last sentence to the first": (_last_to_first, True),
         "adds the first sentence to the last": (lambda x: _last_to_first(x.flip(0)).flip(0), True),
+        "divides by the length of all sentences together": (lambda x: x / x.norm(), True),
     }
     for name, (model, expected) in models.items():
         given = x.clone()
@@ -72,6 +73,8 @@ def finds_leaks(answer: Any) -> str:
             raise Wrong("your function returns many values; return one True or False.") from None
         if found and not expected:
             raise Wrong(f"a model that {name} is said to leak; the edited sentence's own output may move.")
+        if expected and not found and "length" in name:
+            raise Wrong(f"a model that {name} is said not to leak; does your edit change lengths? A turned sign doesn't.")
         if expected and not found:
             raise Wrong(f"a model that {name} is said not to leak; do you edit each sentence in turn, and look at all others?")
     return "It needs no weights, only outputs."

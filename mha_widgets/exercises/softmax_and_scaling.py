@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from mha_widgets.exercises._checking import Wrong, called, close, exercise, shaped
 
 SAT_SCORES = torch.tensor([0.0, 6, 0, 0, 0, 3])
-FIRST_SIZE, SIZES = 32, (2, 4, 8, 16, 32, 64)
+FIRST_SIZE, SIZES = 64, (2, 4, 8, 16, 32, 64, 128)
 
 
 @exercise("softmax-and-scaling-1")
@@ -58,12 +58,12 @@ def temperature(answer: Any) -> str:
 
 @exercise("softmax-and-scaling-4")
 def first_size(answer: Any) -> str:
-    """The first E with fewer than 2 effective keys in the median row."""
+    """The first E with fewer than 2 effective keys in the median row, of 64 keys."""
     size = shaped(answer, (), {(1,): "drop the brackets"}, "your E").item()
     if size not in SIZES:
         raise Wrong(f"{size:g} is none of {', '.join(map(str, SIZES))}.")
     if size < FIRST_SIZE:
-        raise Wrong(f"at E = {size:g} the median row has more than 2 keys left: is the scale off, and the entropy in nats?")
+        raise Wrong(f"at E = {size:g} the median row has more than 2 keys left: are there 64 keys, and no scale?")
     if size > FIRST_SIZE:
         raise Wrong(f"at E = {size:g} it has fewer than 2, but so it has before that.")
-    return "A head of 32 features is small, and without the scale it is all but decided by chance."
+    return "Four times the keys don't help for long: without the scale 64 features are enough for chance to decide."

@@ -7,33 +7,29 @@ from answers import Answers
 from torch import Tensor, nn
 
 
-def attend(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
+def means(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
     turned = x.transpose(0, 1)
-    return module(turned, turned, turned)[0].transpose(0, 1)
+    return module(turned, turned, turned)[0].mean(dim=0)
 
 
 def one_by_one(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
-    return torch.stack([module(sentence, sentence, sentence)[0] for sentence in x])
+    return torch.stack([module(sentence, sentence, sentence)[0].mean(dim=0) for sentence in x])
 
 
-def by_view(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
-    turned = x.view(x.shape[1], x.shape[0], -1)
-    return module(turned, turned, turned)[0].view(x.shape)
-
-
-def viewed_back(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
-    return attend(module, x).transpose(0, 1).reshape(x.shape)
+def over_the_sentences(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    turned = x.transpose(0, 1)
+    return module(turned, turned, turned)[0].mean(dim=1)
 
 
 def told(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
     module.batch_first = True
-    return module(x, x, x)[0]
+    return module(x, x, x)[0].mean(dim=1)
 
 
 def leaks(model: Any, x: Tensor) -> bool:
     for n in range(len(x)):
         edited = x.clone()
-        edited[n] *= -1
+        edited[n] = torch.randn_like(x[n])
         others = [other for other in range(len(x)) if other != n]
         if (model(edited) - model(x))[others].abs().max() > 1e-5:
             return True
@@ -43,6 +39,17 @@ def leaks(model: Any, x: Tensor) -> bool:
 def by_gradient(model: Any, x: Tensor) -> Tensor:
     flows = torch.autograd.functional.jacobian(lambda x: model(x).sum(dim=(1, 2)), x).abs().sum(dim=(2, 3))  # (N, N)
     return (flows - flows.diag().diag()).any()
+
+
+def by_sign(model: Any, x: Tensor) -> bool:
+    for n in range(len(x)):
+        edited = x.clone()
+        edited[n] *= -1
+        moved = (model(edited) - model(x)).abs().amax(dim=(1, 2))
+        moved[n] = 0
+        if moved.max() > 1e-5:
+            return True
+    return False
 
 
 def only_the_first(model: Any, x: Tensor) -> bool:
@@ -69,21 +76,21 @@ ANSWERS = {
         ),
     ),
     "batch-first-2": Answers(
-        right=(attend, one_by_one),
+        right=(means, one_by_one),
         wrong=(
-            (by_view, "view and reshape don't move axes"),
-            (lambda module, x: module(x, x, x)[0], "still reads your sentences as columns"),
-            (viewed_back, "not turned back with transpose"),
-            (lambda module, x: attend(module, x).transpose(0, 1), r"shape \(5, 3, 4\).*turn it back before you return it"),
-            (lambda module, x: module(x, x, x), "return the output alone"),
-            (lambda module, x: -attend(module, x), "not what each sentence gives alone"),
+            (over_the_sentences, r"has shape \(5, 4\); there should be \(3, 4\): this is one vector for each place"),
+            (lambda module, x: module(x, x, x)[0].mean(dim=1), "still reads your sentences as columns"),
+            (lambda module, x: module(x, x, x)[0], r"shape \(3, 5, 4\).*the mean over the words is missing"),
+            (lambda module, x: module(x, x, x), "return the means alone"),
+            (lambda module, x: -means(module, x), "not the mean over what each sentence gives alone"),
             (told, "your function sets batch_first"),
-            (attend(nn.MultiheadAttention(4, 2), torch.zeros(3, 5, 4)), "pass the function itself"),
+            (means(nn.MultiheadAttention(4, 2), torch.zeros(3, 5, 4)), "pass the function itself"),
         ),
     ),
     "batch-first-3": Answers(
         right=(leaks, by_gradient),
         wrong=(
+            (by_sign, "divides by the length of all sentences together is said not to leak; does your edit change lengths"),
             (only_the_first, "adds the last sentence to the first is said not to leak; do you edit each sentence in turn"),
             (lambda model, x: bool((model(-x) != model(x)).any()), "doubles x, word by word is said to leak"),
             (lambda model, x: False, "attends over the batch is said not to leak"),

@@ -49,11 +49,11 @@ ANSWERS = {
         ),
     ),
     "softmax-and-scaling-4": Answers(
-        right=(32, torch.tensor(32)),
+        right=(64, torch.tensor(64)),
         wrong=(
-            (16, "at E = 16 the median row has more than 2 keys left"),
-            (64, "it has fewer than 2, but so it has before that"),
-            (100, "100 is none of 2, 4, 8, 16, 32, 64"),
+            (32, "at E = 32 the median row has more than 2 keys left: are there 64 keys"),
+            (128, "it has fewer than 2, but so it has before that"),
+            (100, "100 is none of 2, 4, 8, 16, 32, 64, 128"),
         ),
     ),
 }
