@@ -56,7 +56,7 @@ def decoder_mask(answer: Any) -> str:
     if torch.equal(mask, (future & padding).repeat_interleave(H, dim=0)):
         raise Wrong("the order is right now, but a cell is blocked here only if both masks block it.")
     if torch.equal(mask, (future | padding).repeat(H, 1, 1)):
-        raise Wrong("the right cells are blocked now, but table 1 belongs to sentence 0, head 1, and yours is made for sentence 1.")
+        raise Wrong("the right cells are blocked now, but table 1 belongs to sentence 0, head 1, and yours is of sentence 1.")
     if not torch.equal(mask, right):
         table, row, column = (mask != right).nonzero()[0].tolist()
         now = "blocked" if mask[table, row, column] else "open"
