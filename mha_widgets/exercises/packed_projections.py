@@ -1,0 +1,124 @@
+"""The exercises of the chapter on packed projections."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, shaped, tensor
+
+
+@exercise("packed-projections-1")
+def rows(answer: Any) -> str:
+    """The width of a slice, and the rows of two, for E = 8 and 2 heads."""
+    if not isinstance(answer, (tuple, list)) or len(answer) != 3:
+        raise Wrong("give three answers, (a, b, c): a number, and rows as (start, stop) twice.")
+    width, query, value = answer
+    width = tensor(width, "(a)")
+    if width.numel() != 1:
+        raise Wrong(f"(a) is {answer[0]!r}; give one number.")
+    if width != 4:
+        hints = {8: "all heads together have 8 features", 2: "2 is the number of heads", 16: "no slice is wider than the whole"}
+        raise Wrong(f"(a) is not {width.item():g}: {hints.get(width.item(), 'the 8 features are shared by 2 heads')}.")
+    for name, given, right in (("b", query, (4, 8)), ("c", value, (16, 20))):
+        found = _rows(name, given)
+        if found == (right[0], right[1] - 1):
+            raise Wrong(f"({name}) is not {found}: the last row is excluded, as in a slice.")
+        if found != right:
+            raise Wrong(f"({name}) is not {found}: its third starts at row {0 if name == 'b' else 16}, and each head has 4 rows.")
+    return "Heads take the rows of a third in order, D each."
+
+
+def _rows(name: str, given: Any) -> tuple[int, int]:
+    if isinstance(given, (slice, range)):
+        given = (given.start or 0, given.stop)
+    try:
+        start, stop = (int(one) for one in given)
+    except (TypeError, ValueError):
+        raise Wrong(f"({name}) is {given!r}; give the rows as (start, stop).") from None
+    return start, stop
+
+
+def _module() -> nn.MultiheadAttention:
+    """Return a module of two heads whose parameters are all random, without touching the reader's seed."""
+    module = nn.MultiheadAttention(8, 2, batch_first=True).requires_grad_(False)
+    for seed, parameter in enumerate(module.parameters()):
+        parameter.copy_(random(*parameter.shape, seed=seed) / 2)
+    return module
+
+
+def _changed(function: Any, module: nn.MultiheadAttention) -> nn.MultiheadAttention:
+    """Call a function that changes a module in place, and may return nothing, or another module in its place."""
+
+    def run(module: nn.MultiheadAttention) -> tuple[Any, bool]:
+        return function(module), True
+
+    returned, _ = called(run if callable(function) else function, module)
+    return returned if isinstance(returned, nn.MultiheadAttention) else module
+
+
+@exercise("packed-projections-2")
+def swapped(answer: Any) -> str:
+    """A function of a module of two heads that exchanges them, in place or in the module that it returns."""
+    module, x = _module(), 2 * random(2, 5, 8, seed=9)
+    output, maps = module(x, x, x, average_attn_weights=False)
+    swapped_output, swapped_maps = _changed(answer, module)(x, x, x, average_attn_weights=False)
+    if close(swapped_maps, maps):
+        raise Wrong("the maps of the two heads have not changed places.")
+    if not close(swapped_maps, maps.flip(1)):
+        raise Wrong("the maps are not those of the other head; do the biases of the projections move along?")
+    if not close(swapped_output, output):
+        raise Wrong("the maps are right, but the output moved; which slices of out_proj belong to a head, rows or columns?")
+    return "Rows of the projections, their biases, and columns of out_proj: then the order of the heads doesn't count."
+
+
+@exercise("packed-projections-3")
+def to_packed(answer: Any) -> str:
+    """A function to_packed(stored, num_heads) for rows (H, 3, D), of a weight and of a bias."""
+    for what, shape in (("the weight", (24, 8)), ("the bias", (24,))):
+        for num_heads in (2, 4):
+            stored = random(*shape, seed=1)
+            found = shaped(called(answer, stored.clone(), num_heads), shape, what=f"what it returns for {what}")
+            cut = stored.view(num_heads, 3, 8 // num_heads, *shape[1:])
+            if close(found, cut.transpose(0, 1).reshape(shape)):
+                continue
+            undone = stored.view(3, num_heads, -1, *shape[1:]).transpose(0, 1)
+            dealt = cut.permute(1, 2, 0, *range(3, cut.dim()))
+            known = {
+                "the rows still stand head by head": stored,
+                "this goes the other way, from torch's order to head by head": undone.reshape(shape),
+                "each third is in torch's place, but not its rows: head 0 first, D rows of it": dealt.reshape(shape),
+            }
+            told = [hint for hint, wrong in known.items() if close(found, wrong)]
+            hint = told[0] if told else "the D rows of a head's query stay together, and so do those of its key and value"
+            raise Wrong(f"what it returns for {what} of {num_heads} heads is not in torch's order: {hint}.")
+    return "(H, 3, D) becomes (3, H, D), for weights and biases."
+
+
+@exercise("packed-projections-4")
+def restarted(answer: Any) -> str:
+    """A function of a packed module that draws its three matrices one by one, in place."""
+    E = 64
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = nn.MultiheadAttention(E, 4)
+        before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+        module = _changed(answer, module)
+    after = module.state_dict()
+    if after.keys() != before.keys() or any(after[name].shape != before[name].shape for name in before):
+        raise Wrong("the module should keep its parameters, with their names and shapes.")
+    if moved := [name for name in before if name != "in_proj_weight" and not torch.equal(after[name], before[name])]:
+        raise Wrong(f"{moved[0]} changed too; only the projections should.")
+    if torch.equal(after["in_proj_weight"], before["in_proj_weight"]):
+        raise Wrong("in_proj_weight has not changed; write into it in place.")
+    bounds = {rows: math.sqrt(6 / (rows + E)) for rows in (E, 3 * E)}
+    for name, third in zip(("W_q", "W_k", "W_v"), after["in_proj_weight"].chunk(3), strict=True):
+        largest, spread = third.abs().max(), third.std() * math.sqrt(3)
+        if largest <= bounds[3 * E] * 1.001:
+            raise Wrong(f"{name} is still within ±{bounds[3 * E]:.3f}, the bound for 3E rows; a matrix (E, E) has a larger one.")
+        if not 0.95 * bounds[E] < spread < 1.05 * bounds[E] or largest > bounds[E] * 1.001:
+            raise Wrong(f"the largest number of {name} is {largest:.3f}; drawn evenly, all should lie within ±{bounds[E]:.3f}.")
+    return "All three now start as matrices of their own, and the scores spread by 1."
