@@ -94,12 +94,13 @@ def quick(answer: Any) -> str:
                 raise Wrong("it should return two things: the output, and the weights or None.")
             if not close(shaped(returned[0], (2, 40, 12), what="its output"), expected):
                 raise Wrong(f"its output{where} for need_weights={need} is not that of our module.")
-            if need and (returned[1] is None or not close(shaped(returned[1], (2, 40, 50), what="its second result"), weights)):
+            second = "its second result"
+            if need and (returned[1] is None or not close(shaped(returned[1], (2, 40, 50), what=second), weights)):
                 raise Wrong(f"its weights{where} are not the mean over the heads that our module returns.")
             if not need and returned[1] is not None:
                 raise Wrong("with need_weights=False the second result should be None.")
             if not need and max(kept, default=0) >= 2 * 3 * 40 * 50:
-                raise Wrong("the results are right, but maps of N · H · L · S numbers are kept; leave them to torch's function.")
+                raise Wrong("the results are right, but maps of N · H · L · S numbers are kept; let torch attend.")
     return "The same output, and without weights no map is kept."
 
 
