@@ -1,0 +1,144 @@
+"""The chapter that one looks things up in: its index leads from what torch says to entries that show it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+import pytest
+import torch
+from nbformat import NotebookNode
+from torch import nn
+
+CELLS = nbformat.read(Path(__file__).parents[2] / "notebooks" / "when-it-goes-wrong.ipynb", as_version=4).cells
+SETUP = ("import", "data")  # the cells that every entry needs
+SYMPTOMS = ("An error text", "NaN", "A wrong answer", "No effect", "Slow or too large")
+BY_EXPORT = "Exporting the operator 'aten::"  # the exporter writes graphs past Python, so no notebook may call it
+
+
+class Entry(NamedTuple):
+    """One mistake: the heading that it stands under, its text, its cell."""
+
+    symptom: str
+    text: str
+    cell: NotebookNode
+
+    @property
+    def output(self) -> str:
+        return "".join(output.text for output in self.cell.outputs)
+
+
+def _entries() -> dict[str, Entry]:
+    symptoms: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    cells: dict[str, NotebookNode] = {}
+    symptom = heading = ""
+    for cell in CELLS:
+        if cell.cell_type == "code":
+            assert heading not in cells, f"{heading} has two cells."
+            cells |= {heading: cell} if heading else {}
+            continue
+        for part in re.split(r"^(?=##+ )", cell.source, flags=re.MULTILINE):
+            if name := re.match(r"## (.+)\n", part):
+                symptom, heading = name[1], ""
+            if name := re.match(r"### (.+)\n", part):
+                heading = name[1]
+                symptoms[heading] = symptom
+            texts[heading] = texts.get(heading, "") + part
+    return {heading: Entry(symptoms[heading], texts[heading], cells[heading]) for heading in symptoms}
+
+
+ENTRIES = _entries()
+INDEX = next(cell.source for cell in CELLS if cell.source.startswith("## Find your error"))
+ERRORS = re.findall(r"^- (?:`` (.+?) ``|`([^`]+)`): \[([^]]+)\]\(#[^)]+\)$", INDEX, flags=re.MULTILINE)
+ERRORS = [(ticked or plain, heading) for ticked, plain, heading in ERRORS]
+
+
+def test_there_are_twenty_entries_and_more_of_every_kind() -> None:
+    assert len(ENTRIES) >= 20
+    assert list(dict.fromkeys(entry.symptom for entry in ENTRIES.values())) == list(SYMPTOMS)
+
+
+@pytest.mark.parametrize("heading", ENTRIES)
+def test_an_entry_shows_a_mistake_and_says_how_to_mend_and_notice_it(heading: str) -> None:
+    entry = ENTRIES[heading]
+    assert entry.output.strip()
+    assert entry.text.count("**Fix:**") == entry.text.count("**Notice it:**") == 1
+
+
+def test_every_line_of_the_index_is_read() -> None:
+    assert len(ERRORS) == len(re.findall(r"^- ", INDEX, flags=re.MULTILINE)) >= 30
+    assert len({text for text, _ in ERRORS}) == len(ERRORS)
+
+
+@pytest.mark.parametrize(("text", "heading"), [error for error in ERRORS if not error[0].startswith(BY_EXPORT)])
+def test_an_error_text_begins_what_torch_says_in_the_entry(text: str, heading: str) -> None:
+    assert re.search(rf"\b(?:\w+Error|UserWarning): {re.escape(text)}", ENTRIES[heading].output)
+
+
+def test_an_error_that_an_entry_shows_is_in_the_index() -> None:
+    shown = {
+        (said, heading)
+        for heading, entry in ENTRIES.items()
+        for said in re.findall(r"\b(?:\w+Error|UserWarning): (.+)", entry.output)
+    }
+    missing = {said for said, heading in shown if not any(said.startswith(text) and heading == at for text, at in ERRORS)}
+    assert not missing
+
+
+class SelfAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize(("text", "heading"), [error for error in ERRORS if error[0].startswith(BY_EXPORT)])
+def test_the_older_exporter_does_not_know_fused_operations(text: str, heading: str) -> None:
+    fused = {"_native_multi": SelfAttention(), "_transformer": nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)}
+    (model,) = (model for name, model in fused.items() if text.removeprefix(BY_EXPORT).startswith(name))
+    with torch.no_grad(), pytest.raises(Exception) as raised:
+        torch.onnx.export(model.eval(), (torch.randn(2, 4, 8),), io.BytesIO(), dynamo=False, opset_version=20)
+    assert str(raised.value).startswith(text)
+    assert heading in ENTRIES and "Exporting the operator" in ENTRIES[heading].text
+
+
+def test_links_lead_to_headings_in_jupyter_lab_and_on_the_page() -> None:
+    """JupyterLab keeps the case of a heading, MyST does not: so the headings that are linked are in lower case."""
+    text = "\n\n".join(cell.source for cell in CELLS if cell.cell_type == "markdown")
+    links = re.findall(r"\[([^]]+)\]\(#([^)]+)\)", text)
+    assert {heading for heading, _ in links} >= ENTRIES.keys()
+    for heading, anchor in links:
+        assert heading in ENTRIES and re.fullmatch(r"[a-z_]+(?: [a-z_]+)*", heading)
+        assert anchor == heading.replace(" ", "-")
+
+
+@pytest.fixture
+def settings_as_before() -> Iterator[None]:
+    fast = torch.backends.mha.get_fastpath_enabled()
+    yield
+    torch.backends.mha.set_fastpath_enabled(fast)
+    torch.set_printoptions(profile="default")
+
+
+@pytest.mark.usefixtures("settings_as_before")
+@pytest.mark.parametrize("heading", ENTRIES)
+def test_an_entry_runs_alone_after_the_setup(heading: str) -> None:
+    names: dict[str, object] = {}
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for cell in CELLS:
+            if cell.id in SETUP:
+                exec(cell.source, names)
+        printed.truncate(printed.seek(0))
+        exec(ENTRIES[heading].cell.source, names)
+    assert printed.getvalue() == ENTRIES[heading].output
+    assert torch.backends.mha.get_fastpath_enabled()
