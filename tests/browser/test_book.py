@@ -23,6 +23,7 @@ def shown_on(path: Path) -> list[str]:
 
 
 PAGES = {path.relative_to(BOOK).as_posix(): names for path in sorted(BOOK.rglob("*.html")) if (names := shown_on(path))}
+WRITTEN = [path.relative_to(BOOK).as_posix() for folder in ("book", "notebooks") for path in sorted(BOOK.glob(f"{folder}/*.html"))]
 RECORD = re.compile(r'<script type="application/json" class="mha-data">(.*?)</script>')
 GALLERY = "book/gallery.html"
 
@@ -131,11 +132,16 @@ def test_in_the_dark_no_light_ground_is_behind_an_explorer(page_name: str, serve
 
 
 @pytest.mark.parametrize("page_name", PAGES)
-def test_on_a_phone_nothing_sticks_out(page_name: str, server: str, open_page: Callable[..., Page]) -> None:
+def test_on_a_phone_no_explorer_sticks_out(page_name: str, server: str, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{server}/{page_name}", server, viewport={"width": 390, "height": 844})
     for name in PAGES[page_name]:
         box = explorer_on(page, name).locator(".js-plotly-plot .main-svg").first.bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+
+
+@pytest.mark.parametrize("page_name", WRITTEN)
+def test_on_a_phone_no_page_is_wider_than_the_screen(page_name: str, server: str, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"{server}/{page_name}", server, viewport={"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
