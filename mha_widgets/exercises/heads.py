@@ -52,6 +52,7 @@ def join(answer: Any) -> str:
 def attention(answer: Any) -> str:
     """A function attention(x, w_q, w_k, w_v, w_o, num_heads) for (N, L, E)."""
     x, weights = random(2, 5, 12, seed=1), [random(12, 12, seed=seed) / 12**0.5 for seed in range(2, 6)]
+    turned = [weight.T for weight in weights]
     for num_heads in (1, 3, 6):
         output = shaped(called(answer, x, *weights, num_heads), (2, 5, 12), what=f"its output for {num_heads} heads")
         right = _attend(x, weights, num_heads)
@@ -59,6 +60,9 @@ def attention(answer: Any) -> str:
             continue
         known = {
             "apply w_o at the end": right @ torch.linalg.inv(weights[3]).T,
+            "your w_o is not transposed: joined @ w_o.T": _attend(x, [*weights[:3], weights[3].T], num_heads),
+            "your w_q, w_k and w_v are not transposed: x @ w_q.T": _attend(x, [*turned[:3], weights[3]], num_heads),
+            "no matrix is transposed: x @ w_q.T": _attend(x, turned, num_heads),
             "the scale is √D, not √E": _attend(x, weights, num_heads, scale=12**-0.5),
             "transpose before you join the heads": _attend(x, weights, num_heads, transposed=False),
             "it attends with one head: split the features first": _attend(x, weights, 1),

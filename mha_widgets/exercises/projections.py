@@ -98,4 +98,4 @@ def is_blind(answer: Any) -> str:
             raise Wrong("return True or False, one for all rows.") from None
         if found != expected:
             raise Wrong(f"your function says {found} of {name}: {hint}.")
-    return "It takes several random orders: a window looks the same in a mirror."
+    return "One order alone can deceive: a window looks the same in a mirror."

@@ -72,6 +72,12 @@ ANSWERS = {
             (attention(transposed=False), "for 3 heads differs .* transpose before you join"),
             (attention(mixed=False), "for 1 head differs .* apply w_o at the end"),
             (attention(one=True), "for 3 heads differs .* it attends with one head"),
+            (lambda x, *inputs: by_torch(x, *inputs[:3], inputs[3].T, inputs[4]), "for 1 head differs .* your w_o is not transposed"),
+            (
+                lambda x, *inputs: by_torch(x, *[w.T for w in inputs[:3]], *inputs[3:]),
+                "for 1 head differs .* w_q, w_k and w_v are not transposed",
+            ),
+            (lambda x, *inputs: by_torch(x, *[w.T for w in inputs[:4]], inputs[4]), "for 1 head differs .* no matrix is transposed"),
             (interleaved, "for 3 heads differs .* compare it with the cells"),
         ),
     ),
