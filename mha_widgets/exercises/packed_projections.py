@@ -13,22 +13,22 @@ from mha_widgets.exercises._checking import Wrong, called, close, exercise, rand
 
 @exercise("packed-projections-1")
 def rows(answer: Any) -> str:
-    """The width of a slice, and the rows of two, for E = 8 and 2 heads."""
+    """The width of a slice for E = 8 and 2 heads; the rows of two slices for E = 12 and 3 heads."""
     if not isinstance(answer, (tuple, list)) or len(answer) != 3:
         raise Wrong("give three answers, (a, b, c): a number, and rows as (start, stop) twice.")
-    width, query, value = answer
+    width, key, value = answer
     width = tensor(width, "(a)")
     if width.numel() != 1:
         raise Wrong(f"(a) is {answer[0]!r}; give one number.")
     if width != 4:
         hints = {8: "all heads together have 8 features", 2: "2 is the number of heads", 16: "no slice is wider than the whole"}
         raise Wrong(f"(a) is not {width.item():g}: {hints.get(width.item(), 'the 8 features are shared by 2 heads')}.")
-    for name, given, right in (("b", query, (4, 8)), ("c", value, (16, 20))):
+    for name, given, right, third in (("b", key, (20, 24), 12), ("c", value, (24, 28), 24)):
         found = _rows(name, given)
         if found == (right[0], right[1] - 1):
             raise Wrong(f"({name}) is not {found}: the last row is excluded, as in a slice.")
         if found != right:
-            raise Wrong(f"({name}) is not {found}: its third starts at row {0 if name == 'b' else 16}, and each head has 4 rows.")
+            raise Wrong(f"({name}) is not {found}: its third starts at row {third}, and each head has 4 rows.")
     return "Heads take the rows of a third in order, D each."
 
 
@@ -65,12 +65,16 @@ def swapped(answer: Any) -> str:
     """A function of a module of two heads that exchanges them, in place or in the module that it returns."""
     module, x = _module(), 2 * random(2, 5, 8, seed=9)
     output, maps = module(x, x, x, average_attn_weights=False)
-    swapped_output, swapped_maps = _changed(answer, module)(x, x, x, average_attn_weights=False)
+    bias = module.out_proj.bias.clone()
+    swapped_module = _changed(answer, module)
+    swapped_output, swapped_maps = swapped_module(x, x, x, average_attn_weights=False)
     if close(swapped_maps, maps):
         raise Wrong("the maps of the two heads have not changed places.")
     if not close(swapped_maps, maps.flip(1)):
         raise Wrong("the maps are not those of the other head; do the biases of the projections move along?")
     if not close(swapped_output, output):
+        if swapped_module.out_proj.bias is None or not close(swapped_module.out_proj.bias, bias):
+            raise Wrong("the bias of out_proj changed too; it is added to what comes out, which belongs to no head.")
         raise Wrong("the maps are right, but the output moved; which slices of out_proj belong to a head, rows or columns?")
     return "Rows of the projections, their biases, and columns of out_proj: then the order of the heads doesn't count."
 

@@ -7,13 +7,14 @@ from answers import Answers
 from torch import Tensor, nn
 
 
-def swap(columns: bool = True, biases: bool = True, weights: bool = True) -> object:
+def swap(columns: bool = True, biases: bool = True, weights: bool = True, last_bias: bool = False) -> object:
     def swapped(module: nn.MultiheadAttention) -> None:
         D = module.head_dim
         packed = [module.in_proj_weight] * weights + [module.in_proj_bias] * biases
         for third in (third for one in packed for third in one.data.chunk(3)):
             third.copy_(third.roll(D, dims=0))
         module.out_proj.weight.data = module.out_proj.weight.roll(D, dims=int(columns))
+        module.out_proj.bias.data = module.out_proj.bias.roll(D * last_bias)
 
     return swapped
 
@@ -90,22 +91,23 @@ def new_names(module: nn.MultiheadAttention) -> None:
 
 ANSWERS = {
     "packed-projections-1": Answers(
-        right=((4, (4, 8), (16, 20)), [torch.tensor(4), slice(4, 8), range(16, 20)], (4.0, [4, 8], [16, 20])),
+        right=((4, (20, 24), (24, 28)), [torch.tensor(4), slice(20, 24), range(24, 28)], (4.0, [20, 24], [24, 28])),
         wrong=(
-            ((8, (4, 8), (16, 20)), r"\(a\) is not 8: all heads together"),
-            ((2, (4, 8), (16, 20)), r"\(a\) is not 2: 2 is the number of heads"),
-            ((16, (4, 8), (16, 20)), r"\(a\) is not 16: no slice is wider"),
-            (((4, 8), (4, 8), (16, 20)), "give one number"),
-            ((4, (4, 7), (16, 20)), "the last row is excluded"),
-            ((4, (2, 4), (16, 20)), r"\(b\) is not \(2, 4\): its third starts at row 0"),
-            ((4, (4, 8), (8, 12)), r"\(c\) is not \(8, 12\): its third starts at row 16"),
-            ((4, 4, 16), r"\(b\) is 4; give the rows"),
+            ((8, (20, 24), (24, 28)), r"\(a\) is not 8: all heads together"),
+            ((2, (20, 24), (24, 28)), r"\(a\) is not 2: 2 is the number of heads"),
+            ((16, (20, 24), (24, 28)), r"\(a\) is not 16: no slice is wider"),
+            (((4, 8), (20, 24), (24, 28)), "give one number"),
+            ((4, (20, 23), (24, 28)), "the last row is excluded"),
+            ((4, (8, 12), (24, 28)), r"\(b\) is not \(8, 12\): its third starts at row 12"),
+            ((4, (20, 24), (12, 16)), r"\(c\) is not \(12, 16\): its third starts at row 24"),
+            ((4, 20, 24), r"\(b\) is 20; give the rows"),
             (4, "give three answers"),
         ),
     ),
     "packed-projections-2": Answers(
         right=(swap(), swapped_copy),
         wrong=(
+            (swap(last_bias=True), "the bias of out_proj changed too"),
             (swap(columns=False), "which slices of out_proj belong to a head"),
             (swap(biases=False), "do the biases of the projections move along"),
             (swap(columns=False, biases=False), "do the biases of the projections move along"),
