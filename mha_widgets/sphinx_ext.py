@@ -71,7 +71,9 @@ def fingerprint() -> str:
 
 def _configure(app: Sphinx, config: Config) -> None:
     os.environ[HOST] = "page"  # inherited by the kernels that execute the notebooks
-    if "nb_execution_cache_path" in config:  # MyST-NB looks at a notebook's source alone, not at the package
+    questions = [path.read_bytes() for folder in ("quizzes", "*/quizzes") for path in sorted(app.srcdir.glob(f"{folder}/*.json"))]
+    config["mha_widgets_fingerprint"] += hashlib.sha256(b"\0".join(questions)).hexdigest()[:8]
+    if "nb_execution_cache_path" in config:  # MyST-NB looks at a notebook's source alone
         cache = Path(config["nb_execution_cache_path"] or Path(app.outdir).parent / ".jupyter_cache")
         config["nb_execution_cache_path"] = str(cache / f"mha_widgets-{config['mha_widgets_fingerprint']}")
 
@@ -91,7 +93,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the extension to a Sphinx project."""
     app.add_directive("mha-explorer", MhaExplorer)
     app.add_directive("mha-gallery", MhaGallery)
-    app.add_config_value("mha_widgets_fingerprint", fingerprint(), "env")  # a changed package rebuilds every page
+    app.add_config_value("mha_widgets_fingerprint", fingerprint(), "env")  # another package or question rebuilds every page
     app.connect("config-inited", _configure)
     app.connect("builder-inited", _write_assets)
     app.connect("html-page-context", _link_assets)

@@ -20,6 +20,8 @@ nb_execution_mode = "cache"
 nb_mime_priority_overrides = [["html", "text/html", 0]]
 """
 CELL = "from mha_widgets import explorers\nexplorers.Attention()"
+QUIZ = "from mha_widgets import exercises\nexercises.quiz('quizzes/chapter.json')"
+QUESTION = '[{"question": "How wide?", "type": "multiple_choice", "answers": [{"answer": "4", "correct": true}]}]'
 
 
 class Project:
@@ -33,7 +35,10 @@ class Project:
         (self.source / "conf.py").write_text(CONFIG)
         (self.source / "index.md").write_text("# Start\n\n```{mha-explorer} Attention\n```\n\n```{toctree}\nchapter\nplain\n```\n")
         (self.source / "plain.md").write_text("# Plain\n")
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Chapter"), nbformat.v4.new_code_cell(CELL)])
+        (self.source / "quizzes").mkdir()
+        (self.source / "quizzes" / "chapter.json").write_text(QUESTION)
+        cells = [nbformat.v4.new_markdown_cell("# Chapter"), *map(nbformat.v4.new_code_cell, (QUIZ, CELL))]
+        notebook = nbformat.v4.new_notebook(cells=cells)
         nbformat.write(notebook, self.source / "chapter.ipynb")
 
     def build(self, *options: str) -> subprocess.CompletedProcess[str]:
@@ -80,6 +85,14 @@ def test_a_changed_package_changes_every_page(project: Project) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     for name in ("index.html", "chapter.html"):
         assert "attention, one step after another" in project.page(name)
+
+
+def test_a_changed_question_changes_its_page(project: Project) -> None:
+    assert "How wide?" in project.page("chapter.html")
+    (project.source / "quizzes" / "chapter.json").write_text(QUESTION.replace("wide", "high"))
+    result = project.build("-W")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "How high?" in project.page("chapter.html")
 
 
 def test_a_project_without_notebooks_needs_nothing_else(tmp_path: Path) -> None:
