@@ -177,7 +177,7 @@ def comparison(answer: Any) -> str:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if not all(_said(answer, kind) for kind in (_Right, _ByTorch)):
-            raise Wrong("it refuses a class that is right; load the same parameters into both modules, and allow for rounding.")
+            raise Wrong("it refuses a class that is right; load the same parameters into both modules, and compute in float64: float32 rounds.")
         for name, (piece, spoilt) in SPOILT.items():
             if _said(answer, type("Spoilt", (_Right,), {piece: spoilt})):
                 raise Wrong(f"it accepts a class that {name}.")
