@@ -23,11 +23,12 @@ def loop(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 ANSWERS = {
     "dot-products-1": Answers(
-        right=(((6,), (2, 6), (2, 3)), ["(6,)", torch.Size([2, 6]), [2, 3]]),
+        right=(((6,), (2, 6), (2, 3)), ["(6,)", torch.Size([2, 6]), [2, 3]], [torch.ones(6), torch.ones(2, 6), torch.ones(2, 3)]),
         wrong=(
             (((6, 4), (2, 6), (2, 3)), r"the scores of one query are not \(6, 4\): the axis E is added up"),
             (((6,), (6, 2), (2, 3)), "two queries have a row each"),
             (((6,), (2, 6), (2, 4)), r"the output is not \(2, 4\): one average of values"),
+            ((6, (2, 6), (2, 3)), r"one axis is written with a comma, \(6,\)"),
             ((2, 6), "give three shapes"),
         ),
     ),
@@ -45,6 +46,7 @@ ANSWERS = {
         wrong=(
             ([0, 0, 1, 2], '"on" gets 0.80: ask more strongly'),
             ([0, 0, 4, 0], '"on" gets .*, and another word more'),
+            ([-4, -4, -4, 4], '"on" gets 0.50: ask more strongly, or push away'),
             ([0, 0, 10, 20], "outside −4 to 4"),
             ([[0, 0, 2, 4]], "drop the outer brackets"),
         ),
