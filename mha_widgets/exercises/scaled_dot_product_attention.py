@@ -29,9 +29,9 @@ def shapes(answer: Any) -> str:
     return "E has gone, since the dot products add it up; S has gone, since the weighted sums do."
 
 
-def _inputs(*front: int, scale: float = 1.0) -> list[Tensor]:
+def _inputs(*front: int, S: int = 7, scale: float = 1.0) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return [scale * torch.randn(*front, *size, generator=generator) for size in ((5, 3), (7, 3), (7, 2))]
+    return [scale * torch.randn(*front, *size, generator=generator) for size in ((5, 3), (S, 3), (S, 2))]
 
 
 def _agrees(function: Callable[..., Any], inputs: list[Tensor], where: str, hint: str) -> None:
@@ -54,7 +54,7 @@ def attend(answer: Any) -> str:
 
 @exercise("scaled-dot-product-attention-3")
 def in_halves(answer: Any) -> str:
-    """A function of query, key and value that looks at three keys at a time."""
-    _agrees(answer, _inputs(), "for 7 keys", "when a later part brings a larger score, what was summed before must shrink")
-    _agrees(answer, _inputs(scale=40.0), "for large scores", "subtract the largest score so far before you take exponentials")
+    """A function of query, key and value that looks at three keys at a time: keys 0 to 2, then 3 to 5."""
+    _agrees(answer, _inputs(S=6), "for 6 keys", "when a later part brings a larger score, what was summed before must shrink")
+    _agrees(answer, _inputs(S=6, scale=40.0), "for large scores", "subtract the largest score so far before you take exponentials")
     return "At no time did all the weights, (L, S), exist: this is how fast attention saves memory."
