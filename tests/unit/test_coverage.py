@@ -54,13 +54,18 @@ def test_both_outputs_and_the_nine_conditions_have_rows() -> None:
     assert re.findall(r"^\| condition (\d):", SECTIONS["The fast path"], flags=re.MULTILINE) == list("123456789")
 
 
-def test_the_lesson_prints_what_it_printed() -> None:
-    printed = [
-        "Module output shape: (1, 3, 8)",
-        "Averaged weights shape: (1, 3, 3)",
-        "Max output difference: 0.0",
-        "Outputs equal: True",
-    ]
-    cells = nbformat.read(ROOT / "notebooks" / "packed-projections.ipynb", as_version=4).cells
-    texts = [output.get("text", "") for cell in cells if cell.cell_type == "code" for output in cell.outputs]
-    assert any("\n".join(printed) in text for text in texts)
+@pytest.mark.parametrize(
+    ("chapter", "printed"),
+    [
+        ("calling-the-module", "Output shape: (2, 4, 8)\nWeights shape: (2, 4, 4)\n"),
+        ("batch-first", "Output shape: (4, 2, 8)\n"),
+        ("packed-projections", "Packed shape: (24, 8)\nQuery slice: (8, 8)\nKey slice: (8, 8)\nValue slice: (8, 8)\n"),
+        (
+            "packed-projections",
+            "Module output shape: (1, 3, 8)\nAveraged weights shape: (1, 3, 3)\nMax output difference: 0.0\nOutputs equal: True\n",
+        ),
+    ],
+)
+def test_the_lesson_prints_what_it_printed(chapter: str, printed: str) -> None:
+    cells = nbformat.read(ROOT / "notebooks" / f"{chapter}.ipynb", as_version=4).cells
+    assert any(printed in output.get("text", "") for cell in cells for output in cell.get("outputs", []))
