@@ -63,8 +63,7 @@ def attends(answer: Any) -> str:
             raise Wrong(f"the real words of sentence {n} don't see what they saw before; {hint}")
         if not close(output[n, words], alone):
             raise Wrong(f"the output for the real words of sentence {n} is not what the sentence gives alone.")
-    gradients = torch.autograd.grad(output[~padding].square().sum(), list(module.parameters()))
-    if not all(gradient.isfinite().all() for gradient in gradients):
+    if not _finite_gradients(output[~padding], module):
         raise Wrong("the gradients are still NaN: what is cleaned after the softmax comes too late on the way back.")
     return "Every row has a key now, and nobody reads those of the padding."
 
@@ -78,7 +77,8 @@ def vectors(answer: Any) -> str:
     x = torch.cat([x, random(1, *x.shape[1:], seed=3)])
     for training in (True, False):
         module.train(training).requires_grad_(training)
-        found = shaped(called(answer, module, x, mask), (len(x), x.shape[2]), {tuple(x.shape): "average"}, what="its output")
+        made = called(answer, module, x, mask)
+        found = shaped(made, (len(x), x.shape[2]), {tuple(x.shape): "average"}, what="its output")
         mode = "in training" if training else "in evaluation"
         if not found[:-1].isfinite().all():
             raise Wrong(f"{mode} a sentence with words is NaN: does True mean blocked in your mask?")
@@ -94,6 +94,8 @@ def vectors(answer: Any) -> str:
         if not close(found[-1], torch.zeros_like(found[-1])):
             got = "NaN" if found[-1].isnan().any() else "no vector of zeros"
             raise Wrong(f"{mode} the sentence without a word gives {got}: leave it a key, and don't divide by 0.")
+        if training and isinstance(made, Tensor) and made.requires_grad and not _finite_gradients(made, module):
+            raise Wrong("the vectors are right, but the gradients are NaN: cleaned outputs come too late, leave a key before.")
     return "Each word meets real words only, and an empty sentence harms nobody."
 
 
@@ -103,6 +105,12 @@ def _left_padded() -> tuple[nn.MultiheadAttention, Tensor, Tensor]:
         torch.manual_seed(7)
         module, x = nn.MultiheadAttention(8, 2, batch_first=True), 2 * torch.randn(3, 5, 8)
     return module, x, torch.arange(5) < torch.tensor([[0], [3], [1]])
+
+
+def _finite_gradients(output: Tensor, module: nn.MultiheadAttention) -> bool:
+    """Say whether a loss on this output sends no NaN back to the module's parameters."""
+    gradients = torch.autograd.grad(output.square().sum(), list(module.parameters()))
+    return all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
 def _repeated(module: nn.MultiheadAttention, x: Tensor, padding: Tensor, weights: Tensor) -> bool:

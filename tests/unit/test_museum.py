@@ -19,6 +19,7 @@ CELLS = nbformat.read(Path(__file__).parents[2] / "notebooks" / "when-it-goes-wr
 SETUP = ("import", "data")  # the cells that every entry needs
 SYMPTOMS = ("An error text", "NaN", "A wrong answer", "No effect", "Slow or too large")
 BY_EXPORT = "Exporting the operator 'aten::"  # the exporter writes graphs past Python, so no notebook may call it
+BY_GPU = "Expected all tensors to be on the same device"  # the notebooks run on a CPU
 
 
 class Entry(NamedTuple):
@@ -76,7 +77,7 @@ def test_every_line_of_the_index_is_read() -> None:
     assert len({text for text, _ in ERRORS}) == len(ERRORS)
 
 
-@pytest.mark.parametrize(("text", "heading"), [error for error in ERRORS if not error[0].startswith(BY_EXPORT)])
+@pytest.mark.parametrize(("text", "heading"), [error for error in ERRORS if not error[0].startswith((BY_EXPORT, BY_GPU))])
 def test_an_error_text_begins_what_torch_says_in_the_entry(text: str, heading: str) -> None:
     assert re.search(rf"\b(?:\w+Error|UserWarning): {re.escape(text)}", ENTRIES[heading].output)
 
@@ -109,6 +110,15 @@ def test_the_older_exporter_does_not_know_fused_operations(text: str, heading: s
         torch.onnx.export(model.eval(), (torch.randn(2, 4, 8),), io.BytesIO(), dynamo=False, opset_version=20)
     assert str(raised.value).startswith(text)
     assert heading in ENTRIES and "Exporting the operator" in ENTRIES[heading].text
+
+
+def test_an_entry_quotes_what_torch_says_of_two_devices() -> None:
+    (heading,) = (heading for text, heading in ERRORS if text == BY_GPU)
+    assert BY_GPU in ENTRIES[heading].text
+    if torch.cuda.is_available():
+        x = torch.randn(2, 4, 8, device="cuda")
+        with pytest.raises(RuntimeError, match=f"^{BY_GPU}"):
+            nn.MultiheadAttention(8, 2)(x, x, x)
 
 
 def test_links_lead_to_headings_in_jupyter_lab_and_on_the_page() -> None:

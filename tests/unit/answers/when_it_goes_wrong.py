@@ -121,6 +121,12 @@ def in_training_alone(module: nn.MultiheadAttention, x: Tensor, mask: Tensor) ->
     return (output * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
 
 
+def cleaned_too_late(module: nn.MultiheadAttention, x: Tensor, mask: Tensor) -> Tensor:
+    real = mask.bool()[..., None]
+    output, _ = module(x, x, x, key_padding_mask=mask == 0)
+    return output.masked_fill(~real, 0).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+
+
 def wrong_way_round(module: nn.MultiheadAttention, x: Tensor, mask: Tensor) -> Tensor:
     real = mask.bool()[..., None]
     blocks = mask.bool() & ~mask.bool().all(dim=1, keepdim=True)
@@ -166,6 +172,7 @@ ANSWERS = {
             (by_zero, "in training the sentence without a word gives NaN"),
             (in_training_alone, "in evaluation the sentence without a word gives NaN"),
             (wrong_way_round, "is not the mean of its real words"),
+            (cleaned_too_late, "the vectors are right, but the gradients are NaN"),
             (lambda module, x, mask: attend(module, x, mask)[0], r"shape \(4, 5, 8\).*: average"),
         ),
     ),
