@@ -25,7 +25,7 @@ WHY = {
 def calls_on_the_fast_path(answer: Any) -> str:
     """The letters of the calls that take the fast path, of six."""
     try:
-        letters = {letter for letter in "".join(answer).lower() if letter.isalnum()}
+        letters = {letter for letter in "".join(answer).lower().replace(" and ", " ") if letter.isalnum()}
     except TypeError:
         raise Wrong('give letters, such as "ab".') from None
     if letters - WHY.keys():

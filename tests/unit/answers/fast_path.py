@@ -68,7 +68,7 @@ def unmasked(module: nn.MultiheadAttention, x: Tensor, lengths: list[int]) -> Te
 
 ANSWERS = {
     "fast-path-1": Answers(
-        right=("ace", ["A", "c", "e"], "(a), (c), (e)"),
+        right=("ace", ["A", "c", "e"], "(a), (c), (e)", "a, c and e"),
         wrong=(
             ("ac", r"\(e\) takes it: boolean masks"),
             ("ae", r"\(c\) takes it: gradients are on, but neither"),
