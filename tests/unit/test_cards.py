@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from pathlib import Path
@@ -21,10 +22,23 @@ MASK_CARD = (BOOK / "mask-card.md").read_text(encoding="utf-8")
 SETUP, *RECIPES = re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", MASK_CARD, flags=re.DOTALL | re.MULTILINE)
 
 
+class _Model:
+    """Stands for a Hugging Face model: what it is given is kept."""
+
+    dtype = torch.float32
+
+    def __init__(self, made: dict[str, Any]) -> None:
+        self.made = made
+
+    def __call__(self, ids: Tensor, attention_mask: Tensor | None = None) -> None:
+        self.made["attention_mask"] = attention_mask
+
+
 def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Run a recipe; return its names, and the output of each convention as (N, L, E)."""
     made: dict[str, Any] = {}
     exec(SETUP[1], made)
+    made["past"] = made["key_at"] <= made["query_at"]  # a recipe may take it from the one before
     n, h, l, e = made["N"], made["H"], made["L"], 8
     torch.manual_seed(0)
     x = torch.randn(n, l, e)
@@ -56,7 +70,7 @@ def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "module": keep("module", lambda *args, **kwargs: module(*args, **kwargs)[0]),
         "F": SimpleNamespace(scaled_dot_product_attention=keep("sdpa", F.scaled_dot_product_attention)),
         "flex_attention": keep("flex", compiled),
-        "model": lambda ids, attention_mask=None: made.update(attention_mask=attention_mask),
+        "model": _Model(made),
     }
     exec(program, made)
     return made, outputs | {"x": x, "unmasked": module(x, x, x)[0]}
@@ -76,20 +90,22 @@ def test_a_recipe_means_the_same_in_all_conventions(title: str, program: str) ->
 
 
 def test_every_recipe_is_run() -> None:
-    assert len(RECIPES) == 7 and MASK_CARD.count("```python") == 8
+    assert len(RECIPES) == 8 and MASK_CARD.count("```python") == 9
 
 
 def test_conversions_between_conventions() -> None:
     real, square = torch.rand(3, 7) > 0.5, torch.rand(5, 7) > 0.5  # True = may look
     per_head = torch.rand(3, 2, 5, 7) > 0.5
     numbers = torch.zeros(5, 7).masked_fill(~square, -torch.inf)
-    given = {"key_padding_mask": ~real, "attention_mask": real.long(), "N": 3, "H": 2, "mha_widgets": mha_widgets}
+    given = {"key_padding_mask": ~real, "attention_mask": real.long(), "N": 3, "H": 2, "L": 5, "S": 7, "mha_widgets": mha_widgets}
     cases = {
         "attention_mask == 0": ({}, ~real),
+        "attention_mask[:, None, None, :] == 1": ({}, real[:, None, None]),
         "(~key_padding_mask).long()": ({}, real.long()),
         "~key_padding_mask[:, None, None, :]": ({}, real[:, None, None]),
         "~attn_mask": ({"attn_mask": ~square}, square),
         "~attn_mask.unflatten(0, (N, H))": ({"attn_mask": ~per_head.flatten(0, 1)}, per_head),
+        "~attn_mask.expand(N, H, L, S).flatten(0, 1)": ({"attn_mask": per_head[:, :1]}, ~per_head[:, :1].repeat(1, 2, 1, 1).flatten(0, 1)),
         "mha_widgets.additive_mask(mask)": ({"mask": square}, numbers),
         "mask == 0": ({"mask": numbers}, square),
     }
@@ -172,3 +188,24 @@ def test_the_parameters() -> None:
             or (when == "Ek = Ev = E" and "kdim" not in chosen)
         }
         assert {name for name, _ in module.named_parameters()} == expected
+
+
+@pytest.mark.parametrize("layer", [nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.TransformerDecoder])
+def test_the_layers_have_the_masks_that_the_card_names(layer: type[nn.Module]) -> None:
+    named = set(re.findall(r"`((?:src_|tgt_|memory_)?(?:key_padding_)?mask)`", MASK_CARD.split("PyTorch's layers")[1].split("\n\n")[0]))
+    taken = {name for name in inspect.signature(layer.forward).parameters if name.endswith("mask")}
+    assert taken and taken <= named
+
+
+def test_alibi_and_padding_in_numbers_are_added_without_a_warning() -> None:
+    line = re.search(r"`(\(-slopes.*)`, \(H, L, S\)", MASK_CARD)[1]
+    slopes, past = torch.tensor([0.5, 0.25]), torch.ones(6, 6, dtype=torch.bool).tril()
+    names = {"slopes": slopes, "query_at": torch.arange(6)[:, None], "key_at": torch.arange(6), "past": past, "torch": torch}
+    bias = eval(line, names)
+    by_hand = [[[-slope * (i - j) if j <= i else -torch.inf for j in range(6)] for i in range(6)] for slope in (0.5, 0.25)]
+    torch.testing.assert_close(bias, torch.tensor(by_hand))
+    real, x = torch.arange(6) < torch.tensor([[6], [4], [5]]), torch.randn(3, 6, 8)
+    module = nn.MultiheadAttention(8, 2, batch_first=True)
+    padding = mha_widgets.additive_mask(real, x.dtype)
+    _, weights = module(x, x, x, attn_mask=bias.repeat(3, 1, 1), key_padding_mask=padding, average_attn_weights=False)
+    assert (weights == 0).equal(~(past & real[:, None, None, :]).expand_as(weights))
