@@ -67,7 +67,7 @@ def _layout(call: Call) -> Iterable[str]:
     if call.query.dim() == 3 and call.query.shape[0] == call.query.shape[1] > 1 and call.key.shape[:2] == call.query.shape[:2]:
         read = "(N, L, E)" if call.module.batch_first else "(L, N, E)"
         yield (
-            f"query is {tuple(call.query.shape)}: the batch is as large as the sequence is long, so no check can tell the "
+            f"query is {tuple(call.query.shape)}: the batch is as large as the sequence is long, so no shape can tell the "
             f"layouts apart; batch_first={call.module.batch_first} reads it as {read}."
         )
     padding = call.key_padding_mask

@@ -31,7 +31,7 @@ def test_01_batch_first_default_mixes_the_batch(kind: type[nn.Module]) -> None:
         after, _ = module(edited, edited, edited)
         assert weights.shape == shape and same(far(before[0], after[0]), moved)
     square = torch.randn(3, 3, 6)
-    assert warned("no check can tell the layouts apart", module, square, square, square)
+    assert warned("no shape can tell the layouts apart", module, square, square, square)
 
 
 @KINDS
