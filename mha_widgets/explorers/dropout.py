@@ -99,7 +99,7 @@ class Dropout(Explorer):
         self.controls = {
             "p": Range("Dropout p", RATES, 0.4, "How likely each weight is to be dropped."),
             "training": Toggle("Training", default=True, help="Whether the module trains: train() or eval()."),
-            "seed": Range("Seed", tuple(range(4)), 0, "What the random numbers start from."),
+            "seed": Range("Seed", tuple(range(3)), 0, "What the random numbers start from."),
             "draws": Choice("Mean of draws", (1, 10, 100, 1000), 1, "How many random draws are averaged."),
         }
 
