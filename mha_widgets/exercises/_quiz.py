@@ -6,7 +6,9 @@ from pathlib import Path
 
 
 def quiz(path: str | Path) -> None:
-    """Show the questions of a file with JupyterQuiz, but without its search for MathJax on another site.
+    """Show the questions of a file with JupyterQuiz.
+
+    Its search for MathJax on another site is left out, and the element that it leaves open is closed.
 
     Args:
         path: a JSON file of questions without formulas, as https://github.com/jmshea/jupyterquiz describes it.
@@ -21,4 +23,7 @@ def quiz(path: str | Path) -> None:
     with capture_output(stdout=False, stderr=False) as captured:
         display_quiz(str(path), shuffle_answers=False)
     for output in captured.outputs:
-        display({kind: text.replace("typeof MathJax != 'undefined'", "false") for kind, text in output.data.items()}, raw=True)
+        shown = {kind: text.replace("typeof MathJax != 'undefined'", "false") for kind, text in output.data.items()}
+        if "text/html" in shown:
+            shown["text/html"] += "</div>"
+        display(shown, raw=True)

@@ -39,6 +39,7 @@ def test_on_the_page_opened_from_disk(chapter: str, book_dir: Path, open_page: C
     solutions.first.locator("summary").click()
     expect(solutions.first.locator(".highlight").first).to_be_visible()
     assert_answers(page, chapter)
+    expect(page.locator(".cell > p")).to_have_count(0)  # the question closes what it opens
 
 
 def test_in_jupyterlab(lab: Lab, open_page: Callable[..., Page]) -> None:
