@@ -7,15 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, says, several, shape_of, shaped
 
 
 @exercise("batch-first-1")
 def shapes_of_a_default_call(answer: Any) -> str:
     """The shapes of output and weights: query (5, 2, 8), key and value (7, 2, 8), batch_first=False, 4 heads."""
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
-        raise Wrong("give two shapes, that of the output and that of the weights.")
-    output, weights = map(shape_of, answer)
+    output, weights = map(shape_of, several(answer, 2, "give two shapes, that of the output and that of the weights"))
     if output != (5, 2, 8):
         raise Wrong(f"the output is not {output}: it has the layout and the sizes of the query.")
     if weights == (5, 2, 7):
@@ -32,8 +30,9 @@ def means_of_sentences(answer: Any) -> str:
     """A function of a module with batch_first=False and x (N, L, E): the mean of each sentence's outputs, (N, E)."""
     module, x = _example()
     N, L, E = x.shape
+    right, columns = _attend(module, x.transpose(0, 1)).mean(dim=0), _attend(module, x).mean(dim=1)
     made = called(answer, module, x)
-    if isinstance(made, (tuple, list)):
+    if isinstance(made, tuple):
         raise Wrong("your function returns several things; return the means alone.")
     hints = {
         (L, E): "this is one vector for each place, a mean over the sentences",
@@ -43,9 +42,9 @@ def means_of_sentences(answer: Any) -> str:
     means = shaped(made, (N, E), hints, what="its output")
     if module.batch_first:
         raise Wrong("your function sets batch_first; leave the module as it is and turn the data.")
-    if close(means, _attend(module, x).mean(dim=1)):
+    if close(means, columns):
         raise Wrong("the means are over the words, but the module still reads your sentences as columns: turn x before the call.")
-    if not close(means, _attend(module, x.transpose(0, 1)).mean(dim=0)):
+    if not close(means, right):
         raise Wrong("its output is not the mean over what each sentence gives alone, module(x[n], x[n], x[n]).")
     return "What comes back has the layout of what went in: here the words are axis 0."
 
@@ -64,15 +63,12 @@ def finds_leaks(answer: Any) -> str:
     }
     for name, (model, expected) in models.items():
         given = x.clone()
-        found = called(answer, model, given)
+        found = says(answer, model, given, copies=False)
         if not torch.equal(given, x):
             raise Wrong("your function changes x itself; edit a clone.")
-        try:
-            found = bool(found)
-        except (RuntimeError, ValueError):
-            raise Wrong("your function returns many values; return one True or False.") from None
         if found and not expected:
-            raise Wrong(f"a model that {name} is said to leak; the edited sentence's own output may move.")
+            hint = "an edited sentence's own output may move, and each edit needs a fresh clone"
+            raise Wrong(f"a model that {name} is said to leak; {hint}.")
         if expected and not found and "length" in name:
             raise Wrong(f"a model that {name} is said not to leak; does your edit change lengths? A turned sign doesn't.")
         if expected and not found:
@@ -81,10 +77,8 @@ def finds_leaks(answer: Any) -> str:
 
 
 def _example() -> tuple[nn.MultiheadAttention, Tensor]:
-    """Return a module with batch_first=False and a batch (N, L, E) = (3, 5, 4), without touching the reader's seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        return nn.MultiheadAttention(4, 2).requires_grad_(False), 2 * torch.randn(3, 5, 4)
+    """Return a module with batch_first=False and a batch (N, L, E) = (3, 5, 4)."""
+    return nn.MultiheadAttention(4, 2).requires_grad_(False), 2 * random(3, 5, 4, seed=7)
 
 
 def _attend(module: nn.MultiheadAttention, x: Tensor) -> Tensor:

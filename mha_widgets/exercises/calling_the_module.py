@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, keeping, random, several, shape_of, shaped
 
 SHAPES = {"a": (5, 7, 9), "b": (5, 3, 7, 9), "c": (3, 7, 9)}
 
@@ -15,9 +16,7 @@ SHAPES = {"a": (5, 7, 9), "b": (5, 3, 7, 9), "c": (3, 7, 9)}
 @exercise("calling-the-module-1")
 def shapes_of_weights(answer: Any) -> str:
     """The shapes of the weights of three calls with N = 5, H = 3, L = 7 and S = 9."""
-    if not isinstance(answer, (tuple, list)) or len(answer) != 3:
-        raise Wrong("give three shapes, (a, b, c).")
-    for (name, right), given in zip(SHAPES.items(), answer, strict=True):
+    for (name, right), given in zip(SHAPES.items(), several(answer, 3, "give three shapes, (a, b, c)"), strict=True):
         found = shape_of(given)
         if found == right:
             continue
@@ -38,18 +37,17 @@ def shapes_of_weights(answer: Any) -> str:
 @exercise("calling-the-module-2")
 def attention_received(answer: Any) -> str:
     """A function of a module with batch_first=True and x (N, L, E): the sum over the queries, (N, H, S)."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        module = nn.MultiheadAttention(6, 3, batch_first=True).requires_grad_(False)
-        x = 2 * torch.randn(2, 5, 6)
+    module = nn.MultiheadAttention(6, 3, batch_first=True).requires_grad_(False)
+    x = 2 * random(2, 5, 6, seed=3)
+    weights = module(x, x, x, average_attn_weights=False)[1]
     hints = {
         (2, 5): "the heads are averaged; ask for each",
+        (2, 5, 5): "the heads are added up; add up over the queries",
         (3, 5): "the sentences are added up too",
         (2, 3): "the keys are added up too",
         (2, 3, 5, 5): "add up over the queries",
     }
     found = shaped(called(answer, module, x), (2, 3, 5), hints, what="what your function returns")
-    weights = module(x, x, x, average_attn_weights=False)[1]
     if close(found, torch.ones(2, 3, 5)):
         raise Wrong("these are the sums over the keys, 1 for every query; add up over the queries.")
     if close(found, weights.mean(dim=-2)):
@@ -64,24 +62,21 @@ def self_attention(answer: Any) -> str:
     """A class of a module that returns the output alone, keeps sentences apart and computes no maps."""
     if isinstance(answer, nn.Module):
         raise Wrong("this is a module already; pass the class itself, without calling it.")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        x = 2 * torch.randn(3, 64, 8, requires_grad=True)
-        made = called(answer, 8, 2)
+    x = 2 * random(3, 64, 8, seed=3)
+    made = called(answer, 8, 2)
     inside = [part for part in made.modules() if isinstance(part, nn.MultiheadAttention)] if isinstance(made, nn.Module) else []
     if len(inside) != 1:
         raise Wrong("SelfAttention(8, 2) should make a module with one nn.MultiheadAttention in it.")
     if (inside[0].embed_dim, inside[0].num_heads) != (8, 2):
         raise Wrong(f"SelfAttention(8, 2) makes {inside[0].embed_dim} features and {inside[0].num_heads} heads.")
-    kept: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: (kept.append(tensor.numel()), tensor)[1], lambda tensor: tensor):
-        output = called(made.eval(), x)
+    output, kept = keeping(deepcopy(made).eval(), x)
     if isinstance(output, (tuple, list)):
         raise Wrong(f"it returns {len(output)} things, and nn.Sequential would hand on all; return the output alone.")
-    output = shaped(output, (3, 64, 8), what="its output")
-    if not close(output, _one_by_one(inside[0], x)):
+    if not isinstance(output, Tensor) or not output.requires_grad:
+        raise Wrong("its output lets no gradient through, so it could never be trained.")
+    if not close(shaped(output, (3, 64, 8), what="its output"), _one_by_one(inside[0], x)):
         raise Wrong("its output is not what each sentence gives alone; do you pass x three times, with batch_first=True?")
-    if max(kept) >= 3 * 2 * 64 * 64:
+    if kept >= 3 * 2 * 64 * 64:
         raise Wrong("the output is right, but maps of N · H · L · S numbers are kept; pass need_weights=False.")
     return "It returns the output alone, and no map was stored."
 

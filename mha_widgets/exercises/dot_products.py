@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, number, several, shape_of, shaped
 
 KEY = torch.tensor([[0.0, 0, 0, 1], [2, 0, -1, 0], [0, 2, 0, 0], [0, 0, 1, 2], [0, 0, 1, 1], [1, 0, 2, 0]])
 ON = 3
@@ -16,11 +16,10 @@ ON = 3
 @exercise("dot-products-1")
 def shapes(answer: Any) -> str:
     """The shapes of the scores of one query, of two, and of the two outputs."""
-    if not isinstance(answer, (tuple, list)) or len(answer) != 3:
-        raise Wrong("give three shapes: of the scores of one query, of those of two, and of the output.")
-    if isinstance(answer[0], int):
-        raise Wrong(f"a shape with one axis is written with a comma, ({answer[0]},); what are the scores of one query?")
-    one, two, output = (shape_of(part.shape if isinstance(part, torch.Tensor) else part) for part in answer)
+    parts = several(answer, 3, "give three shapes: of the scores of one query, of those of two, and of the output")
+    if isinstance(parts[0], int):
+        raise Wrong(f"a shape with one axis is written with a comma, ({parts[0]},); what are the scores of one query?")
+    one, two, output = map(shape_of, parts)
     if one != (6,):
         raise Wrong(f"the scores of one query are not {one}: the axis E is added up, and one number a key is left, (S,).")
     if two == (6, 2):
@@ -67,10 +66,10 @@ def query_for_on(answer: Any) -> str:
 @exercise("dot-products-4")
 def found(answer: Any) -> str:
     """The shares of damaged keys that are found, for 64 and for 1024 features."""
-    narrow, wide = shaped(answer, (2,), what="your pair of shares").tolist()
+    narrow, wide = map(number, several(answer, 2, "give two shares, for E = 64 and for E = 1024"))
     if max(narrow, wide) > 1:
         raise Wrong("a share lies between 0 and 1; divide the number of keys found by 1000.")
-    if abs(narrow - 0.24) > 0.07:
+    if not abs(narrow - 0.24) < 0.07:
         raise Wrong(f"for E = 64, {narrow:.2f} is not what noise three times as strong as the key leaves.")
     if not abs(wide - 1) < 0.02:
         raise Wrong(f"for E = 1024, {wide:.2f} is too few: is each damaged key compared with all 1,000?")

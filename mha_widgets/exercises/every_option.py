@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, shape_of, shaped, tensor
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, number, random, several, shape_of, shaped
 
 SHAPES = {"a": (2, 3, 5, 9), "b": (2, 7)}
 
@@ -17,9 +17,8 @@ SHAPES = {"a": (2, 3, 5, 9), "b": (2, 7)}
 @exercise("every-option-1")
 def shapes_and_number(answer: Any) -> str:
     """Two shapes and the number of parameters of a module without biases and with two appended keys."""
-    if not isinstance(answer, (tuple, list)) or len(answer) != 3:
-        raise Wrong("give two shapes and a number, (a, b, c).")
-    for (name, right), given in zip(SHAPES.items(), answer, strict=False):
+    *shapes, c = several(answer, 3, "give two shapes and a number, (a, b, c)")
+    for (name, right), given in zip(SHAPES.items(), shapes, strict=True):
         found = shape_of(given)
         if found == right:
             continue
@@ -32,17 +31,15 @@ def shapes_and_number(answer: Any) -> str:
         if found == (2, 9):
             raise Wrong(f"(b) is not {found}: the module widens the mask itself.")
         raise Wrong(f"({name}) is not {found}: which of N, H, L and S does it need, and does it grow?")
-    number = tensor(answer[2], "(c)")
     hints = {
         576: "bias_k and bias_v are learned too, E numbers each",
         648: "bias=False takes away the biases of all four projections",
         624: "bias=False takes away the biases of all four projections",
         588: "there are two of them, bias_k and bias_v",
     }
-    if number.numel() != 1:
-        raise Wrong("(c) is one number.")
-    if number != 600:
-        raise Wrong(f"(c) is not {answer[2]}: {hints.get(int(number), 'count four matrices, and what add_bias_kv adds')}.")
+    count = number(c, "(c)")
+    if count != 600:
+        raise Wrong(f"(c) is not {count:g}: {hints.get(count, 'count four matrices, and what add_bias_kv adds')}.")
     return "(N, H, L, S + 2), (N, S) and 4 · E · E + 2 · E."
 
 
@@ -50,9 +47,7 @@ def shapes_and_number(answer: Any) -> str:
 def dropped(answer: Any) -> str:
     """A function of weights and p: each weight 0 with probability p, the others divided by 1 - p."""
     weights, p = random(400, 25, seed=3).softmax(dim=-1), 0.2
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        found = shaped(called(answer, weights, p), (400, 25), what="what your function returns")
+    found = shaped(called(answer, weights, p), (400, 25), what="what your function returns")
     ratio = found.double() / weights.double()
     zero = ratio == 0
     share = zero.double().mean().item()

@@ -7,18 +7,17 @@ from typing import Any
 import torch
 
 from mha_widgets.attention import causal_mask, padding_mask
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, shape_of, shaped, tensor
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, number, several, shape_of, shaped
 
-LENGTHS, SLOPES = [5, 2, 4], [0.0, 0.5]
+LENGTHS, SLOPES = [5, 2, 4], [0.0, 0.5, 1.5]
 MASK_SHAPES = {"a": (3, 7), "b": (12, 5, 7)}
 
 
 @exercise("mask-arguments-1")
 def shapes_and_place(answer: Any) -> str:
     """The shapes of two masks for N = 3, H = 4, L = 5 and S = 7, and the place of one table."""
-    if not isinstance(answer, (tuple, list)) or len(answer) != 3:
-        raise Wrong("give two shapes and a number, (a, b, c).")
-    for (name, right), given in zip(MASK_SHAPES.items(), answer, strict=False):
+    *shapes, c = several(answer, 3, "give two shapes and a number, (a, b, c)")
+    for (name, right), given in zip(MASK_SHAPES.items(), shapes, strict=True):
         found = shape_of(given)
         if found == right:
             continue
@@ -29,20 +28,18 @@ def shapes_and_place(answer: Any) -> str:
         if found == (12, 7, 5):
             raise Wrong(f"(b) is not {found}: in a table, a row is a query and a column is a key.")
         raise Wrong(f"({name}) is not {found}: which of N, H, L and S does it need, and in which order?")
-    number = tensor(answer[2], "(c)")
-    if number.numel() != 1:
-        raise Wrong("(c) is one number.")
-    if number == 7:
+    table = number(c, "(c)")
+    if table == 7:
         raise Wrong("(c) is not 7: h · N + n would be right if the sentences of a head lay side by side.")
-    if number != 6:
-        raise Wrong(f"(c) is not {answer[2]}: sentence 0 has the tables 0 to 3, one for each head.")
+    if table != 6:
+        raise Wrong(f"(c) is not {table:g}: sentence 0 has the tables 0 to 3, one for each head.")
     return "Table n · H + h, here 1 · 4 + 2, belongs to sentence n and head h."
 
 
 @exercise("mask-arguments-2")
 def decoder_mask(answer: Any) -> str:
     """A function of lengths, L and num_heads: causal and padding as a boolean mask (N * H, L, L), True = blocked."""
-    N, L, H = len(LENGTHS), 5, 2
+    N, L, H = len(LENGTHS), 6, 3
     hints = {(N, L, L): "one table for each head too", (N, H, L, L): "sentences and heads share the first axis"}
     mask = shaped(called(answer, LENGTHS, L, H), (N * H, L, L), hints, what="your mask")
     if mask.dtype != torch.bool:
@@ -59,15 +56,16 @@ def decoder_mask(answer: Any) -> str:
         raise Wrong("the right cells are blocked now, but table 1 belongs to sentence 0, head 1, and yours is of sentence 1.")
     if not torch.equal(mask, right):
         table, row, column = (mask != right).nonzero()[0].tolist()
-        now = "blocked" if mask[table, row, column] else "open"
-        raise Wrong(f"in table {table} (sentence {table // H}, head {table % H}), query {row} → key {column} is {now}.")
+        wanted = "open" if mask[table, row, column] else "blocked"
+        cell = f"query {row} → key {column} of table {table} (sentence {table // H}, head {table % H})"
+        raise Wrong(f"for lengths {LENGTHS}, L = {L} and {H} heads, {cell} should be {wanted}.")
     return "A cell is blocked if either mask blocks it, and the heads of a sentence lie side by side."
 
 
 @exercise("mask-arguments-3")
 def distance_mask(answer: Any) -> str:
     """A function of N, L and slopes: minus slope times distance, (N * H, L, L), the heads of a sentence side by side."""
-    N, L, H = 3, 4, len(SLOPES)
+    N, L, H = 2, 5, len(SLOPES)
     hints = {(H, L, L): "N copies of it, one for each sentence", (N, H, L, L): "sentences and heads share the first axis"}
     mask = shaped(called(answer, N, L, SLOPES), (N * H, L, L), hints, what="your mask")
     if not mask.is_floating_point():

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mha_widgets.attention import causal_mask, padding_mask, window_mask
-from mha_widgets.exercises._checking import Wrong, exercise, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, exercise, several, shape_of, shaped
 
 FITTING = {(1, 6), (3, 1, 1, 6), (3, 4, 6)}
 REFUSED = {(3, 6): "its 3 meets L = 4", (2, 4, 6): "its 2 meets H = 3"}
@@ -16,8 +17,8 @@ REFUSED = {(3, 6): "its 3 meets L = 4", (2, 4, 6): "its 2 meets H = 3"}
 @exercise("masks-1")
 def which_fit(answer: Any) -> str:
     """Which of five shapes fit the scores (N, H, L, S) = (3, 3, 4, 6)."""
-    if isinstance(answer, (str, bytes)) or not hasattr(answer, "__iter__"):
-        raise Wrong("give the shapes that fit in a list, such as [(1, 6)].")
+    if not isinstance(answer, (tuple, list, set)) or any(isinstance(shape, int) for shape in answer):
+        raise Wrong("give the shapes that fit in a list, each in brackets of its own.")
     found = {shape_of(shape) for shape in answer}
     if strange := found - FITTING - REFUSED.keys():
         raise Wrong(f"{sorted(strange)[0]} is none of the five.")
@@ -50,16 +51,20 @@ def repaired(answer: Any) -> str:
 @exercise("masks-3")
 def who_depends_on_whom(answer: Any) -> str:
     """Two maps (6, 6) of what flows: behind a padding mask, and through two layers with a window of 1."""
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
-        raise Wrong("give two maps, (a, b).")
-    padded, near = (shaped(one, (6, 6), what=f"map {name}") != 0 for one, name in zip(answer, "ab", strict=True))
+    maps = several(answer, 2, "give two maps, (a, b)")
+    padded, near = (shaped(one, (6, 6), what=f"map {name}") != 0 for one, name in zip(maps, "ab", strict=True))
     real = padding_mask([4], 6).expand(6, 6)
     if torch.equal(padded, real):
         raise Wrong("in map a, a padding row depends on itself too: its query is its own.")
-    if not torch.equal(padded, real | torch.eye(6).bool()):
-        raise Wrong("map a is not what the derivatives say: columns 4 and 5 are 0, but for the diagonal.")
+    _compare("a", padded, real | torch.eye(6).bool())
     if torch.equal(near, window_mask(6, window=1)):
         raise Wrong("map b shows one layer; the output of the first is the x of the second.")
-    if not torch.equal(near, window_mask(6, window=2)):
-        raise Wrong("map b is not what the derivatives say: take the largest absolute value over both E.")
+    _compare("b", near, window_mask(6, window=2))
     return "Two layers with a window of 1 see as far as one with a window of 2."
+
+
+def _compare(name: str, found: Tensor, right: Tensor) -> None:
+    if not torch.equal(found, right):
+        row, column = (found != right).nonzero()[0].tolist()
+        said = "depends" if found[row, column] else "does not depend"
+        raise Wrong(f"map {name} says that output {row} {said} on word {column}; a row is an output, a column its source.")

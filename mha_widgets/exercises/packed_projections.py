@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
+import reprlib
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, shaped, tensor
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, number, random, several, shaped
 
 
 @exercise("packed-projections-1")
 def rows(answer: Any) -> str:
     """The width of a slice for E = 8 and 2 heads; the rows of two slices for E = 12 and 3 heads."""
-    if not isinstance(answer, (tuple, list)) or len(answer) != 3:
-        raise Wrong("give three answers, (a, b, c): a number, and rows as (start, stop) twice.")
-    width, key, value = answer
-    width = tensor(width, "(a)")
-    if width.numel() != 1:
-        raise Wrong(f"(a) is {answer[0]!r}; give one number.")
+    width, key, value = several(answer, 3, "give three answers, (a, b, c): a number, and rows as (start, stop) twice")
+    width = number(width, "(a)")
     if width != 4:
         hints = {8: "all heads together have 8 features", 2: "2 is the number of heads", 16: "no slice is wider than the whole"}
-        raise Wrong(f"(a) is not {width.item():g}: {hints.get(width.item(), 'the 8 features are shared by 2 heads')}.")
+        raise Wrong(f"(a) is not {width:g}: {hints.get(width, 'the 8 features are shared by 2 heads')}.")
     for name, given, right, third in (("b", key, (20, 24), 12), ("c", value, (24, 28), 24)):
         found = _rows(name, given)
         if found == (right[0], right[1] - 1):
@@ -35,15 +33,17 @@ def rows(answer: Any) -> str:
 def _rows(name: str, given: Any) -> tuple[int, int]:
     if isinstance(given, (slice, range)):
         given = (given.start or 0, given.stop)
+    if isinstance(given, str):
+        given = re.findall(r"\d+", given)
     try:
         start, stop = (int(one) for one in given)
-    except (TypeError, ValueError):
-        raise Wrong(f"({name}) is {given!r}; give the rows as (start, stop).") from None
+    except (TypeError, ValueError, OverflowError):
+        raise Wrong(f"({name}) is {reprlib.repr(given)}; give the rows as (start, stop).") from None
     return start, stop
 
 
 def _module() -> nn.MultiheadAttention:
-    """Return a module of two heads whose parameters are all random, without touching the reader's seed."""
+    """Return a module of two heads whose parameters are all random."""
     module = nn.MultiheadAttention(8, 2, batch_first=True).requires_grad_(False)
     for seed, parameter in enumerate(module.parameters()):
         parameter.copy_(random(*parameter.shape, seed=seed) / 2)
@@ -75,7 +75,8 @@ def swapped(answer: Any) -> str:
     if not close(swapped_output, output):
         if swapped_module.out_proj.bias is None or not close(swapped_module.out_proj.bias, bias):
             raise Wrong("the bias of out_proj changed too; it is added to what comes out, which belongs to no head.")
-        raise Wrong("the maps are right, but the output moved; which slices of out_proj belong to a head, rows or columns?")
+        hint = "do the values move along, and are the slices of out_proj rows or columns?"
+        raise Wrong(f"the maps are right, but the output moved; {hint}")
     return "Rows of the projections, their biases, and columns of out_proj: then the order of the heads doesn't count."
 
 
@@ -106,11 +107,9 @@ def to_packed(answer: Any) -> str:
 def restarted(answer: Any) -> str:
     """A function of a packed module that draws its three matrices one by one, in place."""
     E = 64
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        module = nn.MultiheadAttention(E, 4)
-        before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-        module = _changed(answer, module)
+    module = nn.MultiheadAttention(E, 4)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    module = _changed(answer, module)
     after = module.state_dict()
     if after.keys() != before.keys() or any(after[name].shape != before[name].shape for name in before):
         raise Wrong("the module should keep its parameters, with their names and shapes.")
@@ -118,8 +117,11 @@ def restarted(answer: Any) -> str:
         raise Wrong(f"{moved[0]} changed too; only the projections should.")
     if torch.equal(after["in_proj_weight"], before["in_proj_weight"]):
         raise Wrong("in_proj_weight has not changed; write into it in place.")
+    thirds = after["in_proj_weight"].chunk(3)
+    if torch.equal(thirds[0], thirds[1]) or torch.equal(thirds[1], thirds[2]):
+        raise Wrong("two of the three matrices hold the same numbers; draw each by itself.")
     bounds = {rows: math.sqrt(6 / (rows + E)) for rows in (E, 3 * E)}
-    for name, third in zip(("W_q", "W_k", "W_v"), after["in_proj_weight"].chunk(3), strict=True):
+    for name, third in zip(("W_q", "W_k", "W_v"), thirds, strict=True):
         largest, spread = third.abs().max(), third.std() * math.sqrt(3)
         if largest <= bounds[3 * E] * 1.001:
             raise Wrong(f"{name} is still within ±{bounds[3 * E]:.3f}, the bound for 3E rows; a matrix (E, E) has a larger one.")

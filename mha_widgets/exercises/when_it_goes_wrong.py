@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import reprlib
+from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, several, shaped
 
 FATES = ("wrong", "error", "right", "error", "right", "wrong")
 HINTS = {
@@ -24,13 +27,12 @@ HINTS = {
 def fates(answer: Any) -> str:
     """What becomes of six calls: each "error", "wrong" or "right"."""
     if isinstance(answer, str):
-        answer = answer.replace(",", " ").split()
-    if not isinstance(answer, (tuple, list)) or len(answer) != len(FATES):
-        raise Wrong('give six words, one for each call, each "error", "wrong" or "right".')
-    given = [str(word).strip().lower() for word in answer]
+        answer = re.findall(r"\w+", answer)
+    wanted = 'give six words, one for each call, each "error", "wrong" or "right"'
+    given = [str(word).strip(" .'\"").lower() for word in several(answer, 6, wanted)]
     for letter, word, fate in zip(HINTS, given, FATES, strict=True):
         if word not in FATES:
-            raise Wrong(f'{word!r} is none of "error", "wrong" and "right".')
+            raise Wrong(f'{reprlib.repr(word)} is none of "error", "wrong" and "right".')
         if word != fate:
             raise Wrong(f"{letter} is not {word!r}: {HINTS[letter]}.")
     return "Two errors, and two mistakes that nobody reports."
@@ -40,6 +42,7 @@ def fates(answer: Any) -> str:
 def attends(answer: Any) -> str:
     """A function of a module, x (N, L, E) and left padding (N, L): causal output and weights (N, L, S), no NaN."""
     module, x, padding = _left_padded()
+    plain = deepcopy(module)
     made = called(answer, module, x, padding)
     if not isinstance(made, (tuple, list)) or len(made) != 2:
         raise Wrong("return two things, the output and the weights.")
@@ -54,12 +57,12 @@ def attends(answer: Any) -> str:
     if not output.isfinite().all() or not weights.isfinite().all():
         raise Wrong("there is still NaN in what you return: each row needs a key before the softmax.")
     for n, words in enumerate(~padding):
-        alone, seen = _causal_alone(module, x[n, words])
+        alone, seen = _causal_alone(plain, x[n, words])
         expected = torch.zeros(len(alone), L)
         expected[:, words] = seen
         if not close(weights[n, words], expected):
             other = "do they see padding, or words that come later?"
-            hint = "do the masks lie in the order that the module takes?" if _repeated(module, x, padding, weights) else other
+            hint = "do the masks lie in the order that the module takes?" if _repeated(plain, x, padding, weights) else other
             raise Wrong(f"the real words of sentence {n} don't see what they saw before; {hint}")
         if not close(output[n, words], alone):
             raise Wrong(f"the output for the real words of sentence {n} is not what the sentence gives alone.")
@@ -75,35 +78,37 @@ def vectors(answer: Any) -> str:
     mask = (~padding).long()
     mask = torch.cat([mask.flip(-1), torch.zeros_like(mask[:1])])  # padding on the right; an empty sentence
     x = torch.cat([x, random(1, *x.shape[1:], seed=3)])
+    every = module(x, x, x, key_padding_mask=mask == 0)[0]
     for training in (True, False):
-        module.train(training).requires_grad_(training)
-        made = called(answer, module, x, mask)
+        given = deepcopy(module).train(training).requires_grad_(training)
+        made = called(answer, given, x, mask)
         found = shaped(made, (len(x), x.shape[2]), {tuple(x.shape): "average"}, what="its output")
         mode = "in training" if training else "in evaluation"
         if not found[:-1].isfinite().all():
             raise Wrong(f"{mode} a sentence with words is NaN: does True mean blocked in your mask?")
         for n, words in enumerate(mask[:-1].bool()):
-            outputs = module(x, x, x, key_padding_mask=mask == 0)[0][n]
+            outputs = every[n]
             if close(found[n], outputs[words].mean(dim=0)):
                 continue
             if close(found[n], outputs[words].sum(dim=0)):
                 raise Wrong("these are sums; divide by the number of real words.")
             if close(found[n], outputs.mean(dim=0)) or close(found[n], outputs[words].sum(dim=0) / len(outputs)):
                 raise Wrong("the mean still counts the rows of padding: they have outputs too.")
-            raise Wrong(f"the vector of sentence {n} is not the mean of its real words; does True mean blocked in your mask?")
+            raise Wrong(f"the vector of sentence {n} is not the mean of its real words; is padding blocked, True in the mask?")
         if not close(found[-1], torch.zeros_like(found[-1])):
             got = "NaN" if found[-1].isnan().any() else "no vector of zeros"
             raise Wrong(f"{mode} the sentence without a word gives {got}: leave it a key, and don't divide by 0.")
-        if training and isinstance(made, Tensor) and made.requires_grad and not _finite_gradients(made, module):
+        made = torch.stack(list(made)) if isinstance(made, (tuple, list)) and isinstance(made[0], Tensor) else made
+        if training and (not isinstance(made, Tensor) or not made.requires_grad):
+            raise Wrong("the vectors are right, but no gradient comes back; don't call detach or no_grad in training.")
+        if training and not _finite_gradients(made, given):
             raise Wrong("the vectors are right, but the gradients are NaN: cleaned outputs come too late, leave a key before.")
     return "Each word meets real words only, and an empty sentence harms nobody."
 
 
 def _left_padded() -> tuple[nn.MultiheadAttention, Tensor, Tensor]:
-    """Return a module in training, x (N, L, E) = (3, 5, 8) and left padding, without touching the reader's seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        module, x = nn.MultiheadAttention(8, 2, batch_first=True), 2 * torch.randn(3, 5, 8)
+    """Return a module in training, x (N, L, E) = (3, 5, 8) and left padding."""
+    module, x = nn.MultiheadAttention(8, 4, batch_first=True), 2 * random(3, 5, 8, seed=7)
     return module, x, torch.arange(5) < torch.tensor([[0], [3], [1]])
 
 

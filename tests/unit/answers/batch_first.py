@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from answers import Answers
 from torch import Tensor, nn
@@ -14,6 +15,14 @@ def means(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
 
 def one_by_one(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
     return torch.stack([module(sentence, sentence, sentence)[0].mean(dim=0) for sentence in x])
+
+
+def a_list_of_means(module: nn.MultiheadAttention, x: Tensor) -> list[Tensor]:
+    return list(one_by_one(module, x))
+
+
+def in_double_precision(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    return means(module.double(), x.double())
 
 
 def over_the_sentences(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
@@ -52,6 +61,17 @@ def by_sign(model: Any, x: Tensor) -> bool:
     return False
 
 
+def never_afresh(model: Any, x: Tensor) -> bool:
+    edited = x.clone()
+    for n in range(len(x)):
+        edited[n] += 1
+        moved = (model(edited) - model(x)).abs().amax(dim=(1, 2))
+        moved[n] = 0
+        if moved.max() > 1e-5:
+            return True
+    return False
+
+
 def only_the_first(model: Any, x: Tensor) -> bool:
     edited = x.clone()
     edited[0] += 1
@@ -66,17 +86,24 @@ def in_place(model: Any, x: Tensor) -> bool:
 
 ANSWERS = {
     "batch-first-1": Answers(
-        right=(((5, 2, 8), (2, 5, 7)), ["5, 2, 8", torch.Size([2, 5, 7])]),
+        right=(
+            ((5, 2, 8), (2, 5, 7)),
+            ["5, 2, 8", torch.Size([2, 5, 7])],
+            ("5 x 2 x 8", "torch.Size([2, 5, 7])"),
+            (torch.zeros(5, 2, 8), np.zeros((2, 5, 7))),
+            (torch.tensor([5, 2, 8]), np.array([2, 5, 7])),
+        ),
         wrong=(
             (((5, 2, 8), (5, 2, 7)), r"the weights are not \(5, 2, 7\): that takes axis 0 for the batch"),
             (((5, 2, 8), (2, 4, 5, 7)), "averaged over the heads"),
             (((5, 2, 8), (2, 7, 5)), r"they are \(N, L, S\)"),
             (((2, 5, 8), (2, 5, 7)), "it has the layout and the sizes of the query"),
             ((5, 2, 8), "give two shapes"),
+            (((5, 2, 8.5), (2, 5, 7)), r"your answer is \(5, 2, 8.5\); give a shape"),
         ),
     ),
     "batch-first-2": Answers(
-        right=(means, one_by_one),
+        right=(means, one_by_one, a_list_of_means, in_double_precision),
         wrong=(
             (over_the_sentences, r"has shape \(5, 4\); there should be \(3, 4\): this is one vector for each place"),
             (lambda module, x: module(x, x, x)[0].mean(dim=1), "still reads your sentences as columns"),
@@ -88,14 +115,16 @@ ANSWERS = {
         ),
     ),
     "batch-first-3": Answers(
-        right=(leaks, by_gradient),
+        right=(leaks, by_gradient, lambda model, x: [leaks(model, x)], lambda model, x: int(leaks(model, x))),
         wrong=(
             (by_sign, "divides by the length of all sentences together is said not to leak; does your edit change lengths"),
             (only_the_first, "adds the last sentence to the first is said not to leak; do you edit each sentence in turn"),
             (lambda model, x: bool((model(-x) != model(x)).any()), "doubles x, word by word is said to leak"),
+            (never_afresh, "doubles x, word by word is said to leak; .* each edit needs a fresh clone"),
             (lambda model, x: False, "attends over the batch is said not to leak"),
             (in_place, "edit a clone"),
             (lambda model, x: model(x), "return one True or False"),
+            (lambda model, x: str(leaks(model, x)), "return one True or False"),
         ),
     ),
 }

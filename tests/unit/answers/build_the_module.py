@@ -68,13 +68,26 @@ class PerHead(Quick):
         return nn.MultiheadAttention.forward(self, *inputs, **options, average_attn_weights=False)
 
 
+class Expanded(Ours):
+    def forward(self, *inputs: Tensor, attn_mask: Any = None, **options: Any) -> Any:
+        N, L, S = len(inputs[0]), inputs[0].shape[1], inputs[1].shape[1]
+        every = None if attn_mask is None else attn_mask.expand(N, self.num_heads, L, S)
+        return super().forward(*inputs, attn_mask=every, **options)
+
+
+class WithoutGradients(Quick):
+    def forward(self, *inputs: Tensor, **options: Any) -> Any:
+        with torch.no_grad():
+            return super().forward(*inputs, **options)
+
+
 class Always(Quick):
     def forward(self, *inputs: Tensor, need_weights: bool = True, **options: Any) -> Any:
         return super().forward(*inputs, **options)
 
 
 def agrees(
-    N: int = 2, heads: int = 3, three: bool = True, masks: int = 2, random: bool = True, results: int = 6
+    N: int = 2, heads: int = 3, three: bool = True, masks: int = 2, random: bool = True, results: int = 6, averaged: bool = False
 ) -> object:
     """Compare output, weights and four gradients, or in a way that is too kind."""
 
@@ -89,7 +102,7 @@ def agrees(
         for mask in (None, torch.randn(5, 7))[:masks]:
             found = []
             for module in (ours, theirs):
-                returned = module(query, key, value if three else key, attn_mask=mask, average_attn_weights=False)
+                returned = module(query, key, value if three else key, attn_mask=mask, average_attn_weights=averaged)
                 grads = torch.autograd.grad(returned[0].square().mean(), list(module.parameters()))
                 found.append([*returned, *grads][:results])
             same += [torch.allclose(a, b, atol=1e-4) for a, b in zip(*found, strict=True)]
@@ -104,7 +117,7 @@ def shapes_agree(kind: Any) -> bool:
 
 ANSWERS = {
     "build-the-module-1": Answers(
-        right=((624, 624, 300), [torch.tensor(624), 624.0, torch.tensor([300])]),
+        right=((624, 624, 300), [torch.tensor(624), "624", torch.tensor([300])], torch.tensor([624, 624, 300])),
         wrong=(
             ((576, 576, 300), "these are the four matrices"),
             ((468, 468, 300), "out_proj learns too"),
@@ -113,11 +126,17 @@ ANSWERS = {
             ((624, 624, 50), "each head has a map of its own"),
             ((624, 624, 360), r"\(c\) is not 360"),
             ((624, 624), "give three numbers"),
-            ((624, 624, (2, 6, 5, 5)), "give a number"),
+            ((624, 624, (2, 6, 5, 5)), r"\(c\) holds 4 numbers; give one"),
+            ((624, 624, 1j), r"\(c\) is 1j; give one number"),
         ),
     ),
     "build-the-module-2": Answers(
-        right=(by_einsum(), lambda module, x: module(x, x, x)[0]),
+        right=(
+            by_einsum(),
+            lambda module, x: module(x, x, x)[0],
+            lambda module, x: list(module(x, x, x)[0]),
+            lambda module, x: module.double()(*[x.double()] * 3)[0],
+        ),
         wrong=(
             (by_einsum("nhld"), "for 3 heads is not .* still joins words, not heads"),
             (by_einsum("nldh"), "for 3 heads is not .* h must stand before d"),
@@ -127,7 +146,7 @@ ANSWERS = {
         ),
     ),
     "build-the-module-3": Answers(
-        right=(Quick, Ours),
+        right=(Quick, Ours, Expanded),
         wrong=(
             (OutputAlone, "it should return two things"),
             (StillMaps, "maps of N · H · L · S numbers are kept"),
@@ -135,9 +154,10 @@ ANSWERS = {
             (PerHead, r"its second result has shape \(2, 3, 40, 50\)"),
             (Always, "the second result should be None"),
             (Quick(12, 3), "pass the class itself"),
-            (lambda *sizes: nn.Linear(12, 12), "your function raises RuntimeError: Error"),
+            (WithoutGradients, "its output lets no gradient through"),
+            (lambda *sizes: nn.Linear(12, 12), "its parameters don't have the names and shapes of our module's"),
             (lambda *sizes: 3, "should make a module, but it made an object of type int"),
-            (nn.MultiheadAttention, "your function raises RuntimeError: shape"),
+            (nn.MultiheadAttention, "your module raises RuntimeError: shape"),
         ),
     ),
     "build-the-module-4": Answers(
@@ -153,7 +173,8 @@ ANSWERS = {
             (lambda kind: False, "it refuses a class that is right"),
             (shapes_agree, "accepts a class that leaves out the bias"),
             (lambda kind: torch.ones(3), "return one True or False"),
-            (MultiheadAttention, "your function raises TypeError"),
+            (MultiheadAttention, "your class raises TypeError"),
+            (agrees(averaged=True), "shows the maps of the heads in another order"),
         ),
     ),
 }

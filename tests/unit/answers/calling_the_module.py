@@ -41,6 +41,12 @@ class Inherited(nn.MultiheadAttention):
         return super().forward(x, x, x, need_weights=False)[0]
 
 
+class WithoutGradients(SelfAttention):
+    def forward(self, x: Tensor) -> Any:
+        with torch.no_grad():
+            return super().forward(x)
+
+
 class Pair(SelfAttention):
     def forward(self, x: Tensor) -> Any:
         return self.attention(x, x, x)
@@ -60,27 +66,35 @@ ANSWERS = {
         ),
     ),
     "calling-the-module-2": Answers(
-        right=(received, received_one_by_one),
+        right=(
+            received,
+            received_one_by_one,
+            lambda module, x: [module(s, s, s, average_attn_weights=False)[1].sum(dim=1) for s in x],
+            lambda module, x: received(module.double(), x.double()),
+        ),
         wrong=(
             (lambda module, x: module(x, x, x)[1].sum(dim=-1), "the heads are averaged; ask for each"),
             (lambda module, x: module(x, x, x, average_attn_weights=False)[1].sum(dim=-1), "1 for every query"),
             (lambda module, x: module(x, x, x, average_attn_weights=False)[1].sum(dim=0), "there should be"),
+            (lambda module, x: module(x, x, x, average_attn_weights=False)[1].sum(dim=1), "the heads are added up"),
             (lambda module, x: received(module, x) / 5, "the mean over the queries"),
             (lambda module, x: 2 * received(module, x), "not the sums over the queries"),
             (lambda module, x: module(x, x, x, need_weights=False)[1].sum(), "your function raises AttributeError"),
-            (lambda module, x: module(x, x, x), "give a tensor"),
+            (lambda module, x: module(x, x, x), "is of type tuple; give one tensor"),
         ),
     ),
     "calling-the-module-3": Answers(
         right=(SelfAttention, Turning, Inherited),
         wrong=(
+            (WithoutGradients, "its output lets no gradient through"),
             (Pair, "it returns 2 things"),
             (lambda *sizes: SelfAttention(*sizes, need_weights=True), "pass need_weights=False"),
             (lambda *sizes: SelfAttention(*sizes, batch_first=False), "not what each sentence gives alone"),
             (lambda *sizes: SelfAttention(16, 4), "makes 16 features and 4 heads"),
             (SelfAttention(8, 2), "pass the class itself"),
             (nn.Linear, r"one nn.MultiheadAttention in it"),
-            (nn.MultiheadAttention, "your function raises TypeError"),
+            (nn.MultiheadAttention, "your module raises TypeError"),
+            (lambda: SelfAttention(8, 2), "your function raises TypeError"),
         ),
     ),
 }

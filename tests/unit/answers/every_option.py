@@ -31,6 +31,12 @@ def with_nobody_appended(scores: Tensor) -> list[Any]:
     return torch.cat([scores, torch.zeros(*scores.shape[:-1], 1)], dim=-1).softmax(dim=-1)[..., :-1].tolist()
 
 
+def in_place(scores: Tensor) -> Tensor:
+    largest = scores.amax(dim=-1, keepdim=True).clamp(min=0)
+    scores.sub_(largest).exp_()
+    return scores.div_(scores.sum(dim=-1, keepdim=True) + (-largest).exp())
+
+
 def careless(scores: Tensor) -> Tensor:
     return scores.exp() / (1 + scores.exp().sum(dim=-1, keepdim=True))
 
@@ -48,7 +54,11 @@ def not_clamped(scores: Tensor) -> Tensor:
 
 ANSWERS = {
     "every-option-1": Answers(
-        right=(((2, 3, 5, 9), (2, 7), 600), ["(2, 3, 5, 9)", torch.Size([2, 7]), torch.tensor(600)]),
+        right=(
+            ((2, 3, 5, 9), (2, 7), 600),
+            ["(2, 3, 5, 9)", torch.Size([2, 7]), torch.tensor(600)],
+            (torch.zeros(2, 3, 5, 9), [2, 7], "600"),
+        ),
         wrong=(
             (((2, 3, 5, 7), (2, 7), 600), r"^Not yet: \(a\) is not .* two keys are appended"),
             (((2, 3, 7, 9), (2, 7), 600), r"\(a\) is not .* only the axis of the keys"),
@@ -58,12 +68,18 @@ ANSWERS = {
             (((2, 3, 5, 9), (2, 7), 576), r"\(c\) is not 576: bias_k and bias_v are learned too"),
             (((2, 3, 5, 9), (2, 7), 648), r"\(c\) is not 648: bias=False takes away"),
             (((2, 3, 5, 9), (2, 7), 12), r"\(c\) is not 12: count four matrices"),
-            (((2, 3, 5, 9), (2, 7), [600, 1]), r"\(c\) is one number"),
+            (((2, 3, 5, 9), (2, 7), [600, 1]), r"\(c\) holds 2 numbers; give one"),
+            (((2, 3, 5, 9), (2, 7), float("nan")), r"\(c\) is not nan: count"),
             ((2, 3, 5, 9), "give two shapes and a number"),
         ),
     ),
     "every-option-2": Answers(
-        right=(dropped, F.dropout),
+        right=(
+            dropped,
+            F.dropout,
+            lambda weights, p: F.dropout(weights, p, inplace=True),
+            lambda weights, p: [dropped(row, p) for row in weights],
+        ),
         wrong=(
             (as_it_was, "a share of 0.80 is 0: p is the probability to be dropped"),
             (renormalised, "every row sums to 1, so a weight that stays"),
@@ -75,7 +91,7 @@ ANSWERS = {
         ),
     ),
     "every-option-3": Answers(
-        right=(with_nobody, with_nobody_appended),
+        right=(with_nobody, with_nobody_appended, in_place, lambda scores: [with_nobody(part) for part in scores]),
         wrong=(
             (lambda scores: scores.softmax(dim=-1), "the rows sum to 1, so nothing is left"),
             (careless, "for scores of 1,000 and −1,000: NaN or inf comes out"),

@@ -20,6 +20,12 @@ def by_variable(module: nn.MultiheadAttention, norm: nn.Module, x: Tensor) -> Te
     return attended.add(x)
 
 
+def in_place(module: nn.MultiheadAttention, norm: nn.Module, x: Tensor) -> Tensor:
+    normed = norm(x)
+    x += module(normed, normed, normed, need_weights=False)[0]
+    return x
+
+
 def broken(module: nn.MultiheadAttention, norm: nn.Module, x: Tensor) -> Tensor:
     return x + module(norm(x), norm(x), norm(x), need_weights=False)[0]
 
@@ -68,7 +74,7 @@ def unmasked(module: nn.MultiheadAttention, x: Tensor, lengths: list[int]) -> Te
 
 ANSWERS = {
     "fast-path-1": Answers(
-        right=("ace", ["A", "c", "e"], "(a), (c), (e)", "a, c and e"),
+        right=("ace", ["A", "c", "e"], "(a), (c), (e)", "a, c and e", ["a and c", "e"], {"c", "e", "a"}),
         wrong=(
             ("ac", r"\(e\) takes it: boolean masks"),
             ("ae", r"\(c\) takes it: gradients are on, but neither"),
@@ -81,12 +87,12 @@ ANSWERS = {
         ),
     ),
     "fast-path-2": Answers(
-        right=(block, by_variable),
+        right=(block, by_variable, in_place),
         wrong=(
             (broken, "but the fast path is not taken: are query, key and value one tensor"),
             (lambda module, norm, x: x + module(x, x, x)[0], "the module gets x as it is"),
             (lambda module, norm, x: block(module, norm, x) - x, "x is not added"),
-            (lambda module, norm, x: block(module, norm, x) - x + norm(x), "x itself is added"),
+            (lambda module, norm, x: block(module, norm, x) - x + norm(x), "x itself should be added"),
             (lambda module, norm, x: norm(x) + x, "not the one that the broken function returns"),
             (lambda module, norm, x: module(*[norm(x)] * 3), "returns several things"),
         ),
@@ -104,13 +110,13 @@ ANSWERS = {
         ),
     ),
     "fast-path-4": Answers(
-        right=(25, torch.tensor(25), "25"),
+        right=(25, torch.tensor(25), "25", [25]),
         wrong=(
             (24, "at 24 both hold as many"),
             (97, "97 is the bound for one head"),
             (9, "compares the maps with the queries alone"),
             (64, "compare H · L · L with L · 3E"),
-            ("many", "give one whole number"),
+            ("many", "your answer is 'many'; give one number"),
         ),
     ),
 }

@@ -1,17 +1,22 @@
 """Answers to the exercises on heads."""
 
+from __future__ import annotations
+
 import torch
 from answers import Answers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def attention(scale: bool = True, transposed: bool = True, mixed: bool = True, one: bool = False) -> object:
+def attention(
+    scale: float | None = None, split: bool = True, transposed: bool = True, mixed: bool = True, one: bool = False
+) -> object:
     def attend(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, num_heads: int) -> Tensor:
         N, L, E = x.shape
+        H = 1 if one else num_heads
         made = (x @ w.T for w in (w_q, w_k, w_v))
-        q, k, v = (t.view(N, L, 1 if one else num_heads, -1).transpose(1, 2) for t in made)
-        heads = F.scaled_dot_product_attention(q, k, v, scale=None if scale else E**-0.5)
+        q, k, v = (t.view(N, L, H, -1).transpose(1, 2) if split else t.view(N, H, L, -1) for t in made)
+        heads = F.scaled_dot_product_attention(q, k, v, scale=scale)
         joined = (heads.transpose(1, 2) if transposed else heads).reshape(N, L, E)
         return joined @ w_o.T if mixed else joined
 
@@ -38,6 +43,14 @@ def silenced(joined: Tensor, w_o: Tensor, num_heads: int) -> list[float]:
     return moved
 
 
+def silenced_in_place(joined: Tensor, w_o: Tensor, num_heads: int) -> list[Tensor]:
+    before, moved = joined @ w_o.T, []
+    for one in joined.chunk(num_heads, dim=1):
+        one.zero_()
+        moved.append((before - joined @ w_o.T).abs().max())
+    return moved
+
+
 def parts(joined: Tensor, w_o: Tensor, num_heads: int) -> list[Tensor]:
     return [a @ b.T for a, b in zip(joined.chunk(num_heads, dim=1), w_o.chunk(num_heads, dim=1), strict=True)]
 
@@ -56,10 +69,15 @@ ANSWERS = {
         ),
     ),
     "heads-2": Answers(
-        right=(lambda heads: heads.transpose(1, 2).flatten(2), lambda heads: torch.cat(heads.unbind(1), dim=-1)),
+        right=(
+            lambda heads: heads.transpose(1, 2).flatten(2),
+            lambda heads: torch.cat(heads.unbind(1), dim=-1),
+            lambda heads: [torch.cat(list(sentence), dim=-1) for sentence in heads],
+        ),
         wrong=(
-            (lambda heads: heads.permute(0, 2, 3, 1).reshape(2, 5, 12), "feature 0 of all heads comes first"),
-            (lambda heads: heads.reshape(2, 5, 12), "the rows hold other words' features"),
+            (lambda heads: heads.permute(0, 2, 3, 1).flatten(2), "feature 0 of all heads comes first"),
+            (lambda heads: heads.reshape(2, 7, 15), "the rows hold other words' features"),
+            (lambda heads: heads.transpose(1, 2).reshape(2, 5, 12), "your function raises RuntimeError: shape"),
             (lambda heads: heads.transpose(1, 2), "put the last two axes together"),
             (lambda heads: heads.flatten(1, 2), "put heads and features together"),
             (lambda heads: heads.flip(1).transpose(1, 2).flatten(2), "head 0 has for word l, then those of head 1"),
@@ -68,23 +86,38 @@ ANSWERS = {
     "heads-3": Answers(
         right=(attention(), by_torch),
         wrong=(
-            (attention(scale=False), "for 3 heads differs .* the scale is √D"),
+            (attention(scale=12**-0.5), "for 3 heads differs .* the scale is √D"),
+            (attention(scale=1.0), "for 1 head differs .* divide the scores by √D"),
+            (attention(split=False), r"for 3 heads differs .* split into \(N, L, H, D\), then transpose"),
+            (attention(split=False, transposed=False), "for 3 heads differs .* behind the split and before the join"),
             (attention(transposed=False), "for 3 heads differs .* transpose before you join"),
             (attention(mixed=False), "for 1 head differs .* apply w_o at the end"),
             (attention(one=True), "for 3 heads differs .* it attends with one head"),
-            (lambda x, *inputs: by_torch(x, *inputs[:3], inputs[3].T, inputs[4]), "for 1 head differs .* your w_o is not transposed"),
+            (
+                lambda x, *inputs: by_torch(x, *inputs[:3], inputs[3].T, inputs[4]),
+                "for 1 head differs .* your w_o is not transposed",
+            ),
             (
                 lambda x, *inputs: by_torch(x, *[w.T for w in inputs[:3]], *inputs[3:]),
                 "for 1 head differs .* w_q, w_k and w_v are not transposed",
             ),
-            (lambda x, *inputs: by_torch(x, *[w.T for w in inputs[:4]], inputs[4]), "for 1 head differs .* no matrix is transposed"),
+            (
+                lambda x, *inputs: by_torch(x, *[w.T for w in inputs[:4]], inputs[4]),
+                "for 1 head differs .* no matrix is transposed",
+            ),
             (interleaved, "for 3 heads differs .* compare it with the cells"),
         ),
     ),
     "heads-4": Answers(
-        right=(silenced, lambda *inputs: torch.stack([part.abs().max() for part in parts(*inputs)])),
+        right=(
+            silenced,
+            lambda *inputs: torch.stack([part.abs().max() for part in parts(*inputs)]),
+            lambda *inputs: [part.abs().max()[None].requires_grad_() for part in parts(*inputs)],
+        ),
         wrong=(
             (lambda joined, w_o, num_heads: [a.abs().max() for a in joined.chunk(num_heads, dim=1)], "the slices themselves"),
+            (silenced_in_place, "a head stays at zero when the next one is taken"),
+            (lambda *inputs: max(silenced(*inputs)), r"has shape \(\); there should be \(3,\): one for each head"),
             (lambda *inputs: [part.max() for part in parts(*inputs)], "take absolute values"),
             (lambda joined, w_o, num_heads: silenced(joined, w_o.T, num_heads), "your w_o is not transposed"),
             (lambda *inputs: [part.abs().mean() for part in parts(*inputs)], "for each head, set its D features to zero"),

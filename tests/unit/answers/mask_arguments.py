@@ -16,6 +16,13 @@ def decoder_mask_in_loops(lengths: list[int], L: int, num_heads: int) -> list[An
     return [[[j > i or j >= length for j in range(L)] for i in range(L)] for length in lengths for _ in range(num_heads)]
 
 
+def one_after_the_other(lengths: list[int], L: int, num_heads: int) -> list[Tensor]:
+    tables = []
+    while lengths:
+        tables += list(decoder_mask([lengths.pop(0)], L, num_heads))
+    return tables
+
+
 def as_it_was(lengths: list[int], L: int, num_heads: int) -> Tensor:
     return both(lengths, L).expand(num_heads, -1, -1, -1).flatten(0, 1)
 
@@ -43,7 +50,11 @@ def signed(N: int, L: int, slopes: list[float]) -> Tensor:
 
 ANSWERS = {
     "mask-arguments-1": Answers(
-        right=(((3, 7), (12, 5, 7), 6), ["(3, 7)", torch.Size([12, 5, 7]), torch.tensor(6)]),
+        right=(
+            ((3, 7), (12, 5, 7), 6),
+            ["(3, 7)", torch.Size([12, 5, 7]), torch.tensor(6)],
+            (torch.zeros(3, 7), [12, 5, 7], "6"),
+        ),
         wrong=(
             (((7, 3), (12, 5, 7), 6), r"^Not yet: \(a\) is not \(7, 3\): a row is a sentence"),
             (((3, 7), (3, 5, 7), 6), r"\(b\) is not \(3, 5, 7\): sentences and heads share"),
@@ -51,25 +62,30 @@ ANSWERS = {
             (((3, 7), (4, 5, 7), 6), r"\(b\) is not \(4, 5, 7\): which of N, H, L and S"),
             (((3, 7), (12, 5, 7), 7), r"\(c\) is not 7: h · N \+ n would be right"),
             (((3, 7), (12, 5, 7), 2), r"\(c\) is not 2: sentence 0 has the tables 0 to 3"),
-            (((3, 7), (12, 5, 7), (1, 2)), r"\(c\) is one number"),
+            (((3, 7), (12, 5, 7), (1, 2)), r"\(c\) holds 2 numbers; give one"),
             ((3, 7), "give two shapes and a number"),
         ),
     ),
     "mask-arguments-2": Answers(
-        right=(decoder_mask, decoder_mask_in_loops),
+        right=(decoder_mask, decoder_mask_in_loops, one_after_the_other),
         wrong=(
             (as_it_was, "this is the function as it was"),
             (repeated, "table 1 belongs to sentence 0, head 1"),
             (lambda lengths, L, H: both(lengths, L).repeat_interleave(H, dim=0), "only if both masks block it"),
             (lambda *a: ~decoder_mask(*a), "it is the wrong way round"),
             (lambda *a: decoder_mask(*a).float(), "your mask holds torch.float32; a boolean one"),
-            (lambda *a: decoder_mask(*a)[::2], r"there should be \(6, 5, 5\): one table for each head too"),
-            (lambda lengths, L, H: decoder_mask([5] * 3, L, H), r"in table 2 \(sentence 1, head 0\), query 2 → key 2 is open"),
+            (lambda *a: decoder_mask(*a)[::3], r"there should be \(9, 6, 6\): one table for each head too"),
+            (lambda lengths, L, H: decoder_mask(lengths, max(lengths), H), r"shape \(9, 5, 5\); there should be \(9, 6, 6\)"),
+            (lambda lengths, L, H: decoder_mask(lengths, L, 2), r"shape \(6, 6, 6\); there should be \(9, 6, 6\)"),
+            (
+                lambda lengths, L, H: decoder_mask([5] * 3, L, H),
+                r"L = 6 and 3 heads, query 2 → key 2 of table 3 \(sentence 1, head 0\) should be blocked",
+            ),
             (decoder_mask([5, 2, 4], 5, 2), "pass the function itself"),
         ),
     ),
     "mask-arguments-3": Answers(
-        right=(distance_mask, distance_mask_in_loops),
+        right=(distance_mask, distance_mask_in_loops, lambda *a: list(distance_mask(*a))),
         wrong=(
             (lambda *a: -distance_mask(*a), "far keys count more"),
             (lambda N, L, s: distance_mask(1, L, s).repeat_interleave(N, dim=0), "table 1 belongs to head 1 of sentence 0"),

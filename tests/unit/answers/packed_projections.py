@@ -19,6 +19,11 @@ def swap(columns: bool = True, biases: bool = True, weights: bool = True, last_b
     return swapped
 
 
+def queries_and_keys(module: nn.MultiheadAttention) -> None:
+    for third in (third for one in (module.in_proj_weight, module.in_proj_bias) for third in one.data.chunk(3)[:2]):
+        third.copy_(third.roll(module.head_dim, dims=0))
+
+
 def swapped_copy(module: nn.MultiheadAttention) -> nn.MultiheadAttention:
     order = torch.tensor([4, 5, 6, 7, 0, 1, 2, 3])
     copy = nn.MultiheadAttention(8, 2, batch_first=True)
@@ -67,6 +72,11 @@ def enlarged(module: nn.MultiheadAttention) -> nn.MultiheadAttention:
     return module
 
 
+def drawn_once(module: nn.MultiheadAttention) -> None:
+    E = module.embed_dim
+    module.in_proj_weight.data = nn.init.xavier_uniform_(torch.empty(E, E)).repeat(3, 1)
+
+
 def stacked(module: nn.MultiheadAttention) -> None:
     nn.init.xavier_uniform_(module.in_proj_weight)
 
@@ -91,12 +101,17 @@ def new_names(module: nn.MultiheadAttention) -> None:
 
 ANSWERS = {
     "packed-projections-1": Answers(
-        right=((4, (20, 24), (24, 28)), [torch.tensor(4), slice(20, 24), range(24, 28)], (4.0, [20, 24], [24, 28])),
+        right=(
+            (4, (20, 24), (24, 28)),
+            [torch.tensor(4), slice(20, 24), range(24, 28)],
+            (4.0, [20, 24], [24, 28]),
+            ("4", "(20, 24)", "24:28"),
+        ),
         wrong=(
             ((8, (20, 24), (24, 28)), r"\(a\) is not 8: all heads together"),
             ((2, (20, 24), (24, 28)), r"\(a\) is not 2: 2 is the number of heads"),
             ((16, (20, 24), (24, 28)), r"\(a\) is not 16: no slice is wider"),
-            (((4, 8), (20, 24), (24, 28)), "give one number"),
+            (((4, 8), (20, 24), (24, 28)), r"\(a\) holds 2 numbers; give one"),
             ((4, (20, 23), (24, 28)), "the last row is excluded"),
             ((4, (8, 12), (24, 28)), r"\(b\) is not \(8, 12\): its third starts at row 12"),
             ((4, (20, 24), (12, 16)), r"\(c\) is not \(12, 16\): its third starts at row 24"),
@@ -108,7 +123,8 @@ ANSWERS = {
         right=(swap(), swapped_copy),
         wrong=(
             (swap(last_bias=True), "the bias of out_proj changed too"),
-            (swap(columns=False), "which slices of out_proj belong to a head"),
+            (swap(columns=False), "are the slices of out_proj rows or columns"),
+            (queries_and_keys, "do the values move along"),
             (swap(biases=False), "do the biases of the projections move along"),
             (swap(columns=False, biases=False), "do the biases of the projections move along"),
             (swap(weights=False, biases=False), "the maps of the two heads have not changed places"),
@@ -116,7 +132,7 @@ ANSWERS = {
         ),
     ),
     "packed-projections-3": Answers(
-        right=(to_packed, by_rows),
+        right=(to_packed, by_rows, lambda stored, num_heads: list(by_rows(stored, num_heads))),
         wrong=(
             (lambda stored, num_heads: stored, "the weight of 2 heads .* the rows still stand head by head"),
             (backwards, "the weight of 2 heads .* this goes the other way"),
@@ -132,6 +148,7 @@ ANSWERS = {
             (stacked, r"W_q is still within ±0.153"),
             (two_thirds, r"W_v is still within ±0.153"),
             (normal, r"the largest number of W_q is 0.\d\d\d; drawn evenly, all should lie within ±0.217"),
+            (drawn_once, "two of the three matrices hold the same numbers"),
             (all_parameters, "out_proj.weight changed too"),
             (lambda module: None, "in_proj_weight has not changed"),
             (new_names, "should keep its parameters"),

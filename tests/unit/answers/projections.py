@@ -36,6 +36,16 @@ def is_blind(tries: int, exact: bool = False, reverse: bool = False) -> object:
     return blind
 
 
+def blind_to(*orders: list[int], invariant: bool = False) -> object:
+    def blind(function: Callable[[Tensor], Tensor]) -> bool:
+        words = torch.randn(6, 4)
+        before = function(words)
+        every = orders or ([5, 4, 3, 2, 1, 0],)
+        return all(torch.allclose(function(words[o]), before if invariant else before[o], atol=1e-4) for o in every)
+
+    return blind
+
+
 def swaps(function: Callable[[Tensor], Tensor]) -> Tensor:
     words = torch.randn(4, 4, generator=torch.Generator().manual_seed(2))
     orders = [[1, 0, 2, 3], [0, 2, 1, 3], [0, 1, 3, 2]]
@@ -70,7 +80,7 @@ ANSWERS = {
         ),
     ),
     "projections-3": Answers(
-        right=(THINGS_ASK_FOR_PLACES, AND_FOR_ACTIONS.tolist()),
+        right=(THINGS_ASK_FOR_PLACES, AND_FOR_ACTIONS.tolist(), list(AND_FOR_ACTIONS)),
         wrong=(
             (TOO_WEAK, r"cat gives 0\.\d\d to on; it should be more than 0.9"),
             (EVERYONE, "word 3 looks elsewhere too"),
@@ -79,12 +89,16 @@ ANSWERS = {
         ),
     ),
     "projections-4": Answers(
-        right=(is_blind(20), swaps),
+        right=(is_blind(20), swaps, lambda function: [bool(swaps(function))]),
         wrong=(
             (is_blind(1, reverse=True), "says True of attention with a window .*: one order is not enough"),
-            (is_blind(20, exact=True), "says False of attention alone: allow for rounding"),
+            (is_blind(20, exact=True), "says False of attention alone: .* allow for rounding"),
+            (blind_to(invariant=True), "says False of attention alone: shuffle its output too"),
+            (blind_to([1, 0, 2, 3, 4, 5]), "says True of attention that marks the last word: one order is not enough"),
+            (blind_to([1, 2, 3, 4, 5, 0], [3, 4, 5, 0, 1, 2]), "closes to a ring: turning all words is not enough"),
             (lambda function: True, "says True of attention with a causal mask: shuffle the words"),
-            (lambda function: torch.ones(6), "return True or False"),
+            (lambda function: torch.ones(6), "return one True or False"),
+            (lambda function: 0.5, "return one True or False"),
         ),
     ),
 }

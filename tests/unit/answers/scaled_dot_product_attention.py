@@ -40,9 +40,26 @@ def first_and_second(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return (first @ value[0:3] + second @ value[3:6]) / total
 
 
+def row_by_row(query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+    return [in_halves()(row[None], key, value)[0] for row in query]
+
+
+def all_keys_of_a_row(query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+    return [torch.softmax(key @ row / math.sqrt(len(row)), dim=0) @ value for row in query]
+
+
+def joined_scores(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    scores = torch.cat([query @ half.T for half in key.split(3)], dim=-1)
+    return torch.softmax(scores / math.sqrt(query.shape[-1]), dim=-1) @ value
+
+
 ANSWERS = {
     "scaled-dot-product-attention-1": Answers(
-        right=(((2, 3, 5, 7), (2, 3, 5, 4)), ["(2, 3, 5, 7)", torch.Size([2, 3, 5, 4])]),
+        right=(
+            ((2, 3, 5, 7), (2, 3, 5, 4)),
+            ["(2, 3, 5, 7)", torch.Size([2, 3, 5, 4])],
+            torch.tensor([[2, 3, 5, 7], [2, 3, 5, 4]]),
+        ),
         wrong=(
             (((2, 3, 7, 5), (2, 3, 5, 4)), "a row for each query and a column for each key"),
             (((2, 3, 5, 7), (2, 3, 5, 8)), "the output is an average of values"),
@@ -53,17 +70,21 @@ ANSWERS = {
     "scaled-dot-product-attention-2": Answers(
         right=(attend(-1), F.scaled_dot_product_attention),
         wrong=(
-            (attend(1), "for a batch differs from torch .* along which axis do its weights sum to 1"),
+            (attend(1), "for a batch differs from torch .* along which axis do its weights sum to 1\\?$"),
             (attend(-2), "without a batch differs from torch"),
             (attend(2), r"your function raises IndexError"),
             (lambda query, key, value: None, "returns nothing"),
-            (3, "the answer is a int; pass the function itself"),
+            (3, "the answer is of type int; pass the function itself"),
         ),
     ),
     "scaled-dot-product-attention-3": Answers(
-        right=(in_halves(), first_and_second, F.scaled_dot_product_attention),
+        right=(in_halves(), first_and_second, row_by_row, F.scaled_dot_product_attention),
         wrong=(
-            (in_halves(shrink=False), "for 6 keys differs .* what was summed before must shrink"),
+            (in_halves(shrink=False), "for 6 keys differs .* does what was summed before shrink"),
+            (attend(-1), "right, but there was a score for each of the 6 keys at once"),
+            (all_keys_of_a_row, "right, but there was a score for each of the 6 keys at once"),
+            (joined_scores, "right, but there was a score for each of the 6 keys at once"),
+            (attend(-1, scale=False), "for 6 keys differs .* are the scores scaled"),
             (in_halves(safe=False), "for large scores holds NaN: subtract the largest score so far"),
         ),
     ),

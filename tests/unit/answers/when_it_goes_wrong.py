@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from answers import Answers
 from torch import Tensor, nn
@@ -134,9 +135,35 @@ def wrong_way_round(module: nn.MultiheadAttention, x: Tensor, mask: Tensor) -> T
     return (output * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
 
 
+def without_gradients(module: nn.MultiheadAttention, x: Tensor, mask: Tensor) -> Tensor:
+    return cleaned_too_late(module, x, mask).detach()
+
+
+def in_place(module: nn.MultiheadAttention, x: Tensor, mask: Tensor) -> Tensor:
+    empty = ~mask.any(dim=1)
+    mask[empty, 0] = 1
+    return vectors(module, x, mask).masked_fill(empty[:, None], 0)
+
+
+def a_list_of_vectors(module: nn.MultiheadAttention, x: Tensor, mask: Tensor) -> list[Tensor]:
+    return list(vector_by_vector(module, x, mask))
+
+
+def of_two_heads(module: nn.MultiheadAttention, x: Tensor, padding: Tensor) -> Any:
+    mask = blocked(x, padding) & ~torch.eye(x.shape[1]).bool()
+    return module(x, x, x, attn_mask=mask.repeat_interleave(2, dim=0))
+
+
+WORDS = np.array(["wrong", "error", "right", "error", "right", "wrong"])
+
 ANSWERS = {
     "when-it-goes-wrong-1": Answers(
-        right=(["wrong", "error", "right", "error", "right", "wrong"], "wrong, Error, right, error, right, wrong"),
+        right=(
+            ["wrong", "error", "right", "error", "right", "wrong"],
+            "wrong, Error, right, error, right, wrong",
+            WORDS,
+            [f'"{word}".' for word in WORDS],
+        ),
         wrong=(
             (["right", "error", "right", "error", "right", "wrong"], "a is not 'right': the mask is the wrong way round"),
             (["wrong", "wrong", "right", "error", "right", "wrong"], "b is not 'wrong': integers are no mask"),
@@ -149,21 +176,33 @@ ANSWERS = {
         ),
     ),
     "when-it-goes-wrong-2": Answers(
-        right=(at_themselves, at_all, one_by_one),
+        right=(
+            at_themselves,
+            at_all,
+            one_by_one,
+            lambda module, x, padding: at_themselves(module.double(), x.double(), padding),
+        ),
         wrong=(
             (cleaned, "the gradients are still NaN: what is cleaned after the softmax comes too late"),
             (as_given, "there is still NaN in what you return"),
             (without_weights, "your weights are None"),
             (repeated, "do the masks lie in the order that the module takes"),
             (without_padding, "the real words of sentence 1 don't see what they saw before; do they see padding"),
-            (each_head, r"your tensor of weights has shape \(3, 2, 5, 5\).*average over the heads"),
+            (each_head, r"your tensor of weights has shape \(3, 4, 5, 5\).*average over the heads"),
+            (of_two_heads, "your function raises RuntimeError: The shape of the 3D attn_mask"),
             (detached, "your output has no gradient"),
             (scaled, "is not what the sentence gives alone"),
             (lambda *inputs: at_themselves(*inputs)[0], "return two things"),
         ),
     ),
     "when-it-goes-wrong-3": Answers(
-        right=(vectors, vector_by_vector),
+        right=(
+            vectors,
+            vector_by_vector,
+            a_list_of_vectors,
+            in_place,
+            lambda module, x, mask: vectors(module.double(), x.double(), mask),
+        ),
         wrong=(
             (as_it_stood, "in training a sentence with words is NaN: does True mean blocked in your mask"),
             (half_repaired, "the mean still counts the rows of padding"),
@@ -171,7 +210,9 @@ ANSWERS = {
             (summed, "these are sums"),
             (by_zero, "in training the sentence without a word gives NaN"),
             (in_training_alone, "in evaluation the sentence without a word gives NaN"),
-            (wrong_way_round, "is not the mean of its real words"),
+            (wrong_way_round, "is not the mean of its real words; is padding blocked"),
+            (lambda *inputs: vectors(*inputs).tolist(), "no gradient comes back"),
+            (without_gradients, "no gradient comes back; don't call detach"),
             (cleaned_too_late, "the vectors are right, but the gradients are NaN"),
             (lambda module, x, mask: attend(module, x, mask)[0], r"shape \(4, 5, 8\).*: average"),
         ),
