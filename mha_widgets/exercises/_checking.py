@@ -236,6 +236,18 @@ def shaped(
     return found
 
 
+def expect(found: Any, right: Any, subject: str, otherwise: str, hints: dict[Any, str] | None = None) -> None:
+    """Let a shape or a number pass if it is right; ``hints`` tell what others come from, ``otherwise`` what it should be.
+
+    Raises:
+        Wrong: it isn't right; the message begins with the subject and its verb, such as "the weights are".
+    """
+    if found != right:
+        shown = found if isinstance(found, tuple) else f"{found:g}"
+        hint = (hints or {}).get(found, otherwise)
+        raise Wrong(f"{subject} not {shown}: {hint}{'' if hint.endswith('?') else '.'}")
+
+
 def close(answer: Tensor, expected: Tensor, tolerance: float = 1e-4) -> bool:
     """Say whether two tensors of one shape hold the same numbers, but for rounding."""
     return torch.allclose(answer.double(), expected.double(), atol=tolerance, rtol=tolerance, equal_nan=True)

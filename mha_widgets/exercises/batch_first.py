@@ -7,21 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, says, several, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, random, says, several, shape_of, shaped
 
 
 @exercise("batch-first-1")
 def shapes_of_a_default_call(answer: Any) -> str:
     """The shapes of output and weights: query (5, 2, 8), key and value (7, 2, 8), batch_first=False, 4 heads."""
     output, weights = map(shape_of, several(answer, 2, "give two shapes, that of the output and that of the weights"))
-    if output != (5, 2, 8):
-        raise Wrong(f"the output is not {output}: it has the layout and the sizes of the query.")
-    if weights == (5, 2, 7):
-        raise Wrong("the weights are not (5, 2, 7): that takes axis 0 for the batch; here the sequence comes first, so N = 2.")
-    if len(weights) == 4:
-        raise Wrong(f"the weights are not {weights}: by default they are averaged over the heads.")
-    if weights != (2, 5, 7):
-        raise Wrong(f"the weights are not {weights}: they are (N, L, S) whatever batch_first is.")
+    expect(output, (5, 2, 8), "the output is", "it has the layout and the sizes of the query")
+    hints = {(5, 2, 7): "that takes axis 0 for the batch; here the sequence comes first, so N = 2"}
+    default = "by default they are averaged over the heads" if len(weights) == 4 else "they are (N, L, S) whatever batch_first is"
+    expect(weights, (2, 5, 7), "the weights are", default, hints)
     return "The output keeps the layout of the query; the weights are batch first, always."
 
 

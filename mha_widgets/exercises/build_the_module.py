@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mha_widgets.attention.steps import merge_heads, split_heads
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, keeping, number, random, says, several, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, keeping, number, random, says, several, shaped
 
 
 @exercise("build-the-module-1")
@@ -19,18 +19,14 @@ def counts(answer: Any) -> str:
     """The parameters for E = 12 and 3 or 6 heads, and the weights of a call with N = 2, L = S = 5 and 6 heads."""
     parts = several(answer, 3, "give three numbers, (a, b, c)")
     a, b, c = (number(given, f"({name})") for name, given in zip("abc", parts, strict=True))
-    if a == 4 * 12 * 12:
-        raise Wrong("(a) is not 576: these are the four matrices; each has a bias of E numbers too.")
-    if a == 3 * (12 * 12 + 12):
-        raise Wrong("(a) is not 468: these are the three projections; out_proj learns too.")
-    if a != 624:
-        raise Wrong(f"(a) is not {a:g}: four matrices (E, E), and four biases of E numbers.")
-    if b != a:
-        raise Wrong(f"(b) is not {b:g}: the heads share the features, so their number only says where they are cut.")
-    if c == 2 * 5 * 5:
-        raise Wrong("(c) is not 50: each head has a map of its own; the mean is taken later.")
-    if c != 300:
-        raise Wrong(f"(c) is not {c:g}: one number for each sentence, head, query and key.")
+    hints = {
+        4 * 12 * 12: "these are the four matrices; each has a bias of E numbers too",
+        3 * (12 * 12 + 12): "these are the three projections; out_proj learns too",
+    }
+    expect(a, 624, "(a) is", "four matrices (E, E), and four biases of E numbers", hints)
+    expect(b, 624, "(b) is", "the heads share the features, so their number only says where they are cut")
+    hints = {2 * 5 * 5: "each head has a map of its own; the mean is taken later"}
+    expect(c, 300, "(c) is", "one number for each sentence, head, query and key", hints)
     return "4E² + 4E parameters whatever H is, and N · H · L · S weights, which are no parameters."
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, number, several, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, number, several, shape_of, shaped
 
 KEY = torch.tensor([[0.0, 0, 0, 1], [2, 0, -1, 0], [0, 2, 0, 0], [0, 0, 1, 2], [0, 0, 1, 1], [1, 0, 2, 0]])
 ON = 3
@@ -20,14 +20,11 @@ def shapes(answer: Any) -> str:
     if isinstance(parts[0], int):
         raise Wrong(f"a shape with one axis is written with a comma, ({parts[0]},); what are the scores of one query?")
     one, two, output = map(shape_of, parts)
-    if one != (6,):
-        raise Wrong(f"the scores of one query are not {one}: the axis E is added up, and one number a key is left, (S,).")
+    expect(one, (6,), "the scores of one query are", "the axis E is added up, and one number a key is left, (S,)")
     if two == (6, 2):
         raise Wrong("two queries have a row each and a column for each key, not the other way round.")
-    if two != (2, 6):
-        raise Wrong(f"the scores of two queries are not {two}: one number for each query and key, (L, S).")
-    if output != (2, 3):
-        raise Wrong(f"the output is not {output}: one average of values for each query, (L, Ev).")
+    expect(two, (2, 6), "the scores of two queries are", "one number for each query and key, (L, S)")
+    expect(output, (2, 3), "the output is", "one average of values for each query, (L, Ev)")
     return "E has gone from the scores, S from the output: each product adds up the axis that both sides share."
 
 

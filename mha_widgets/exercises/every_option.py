@@ -9,37 +9,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, number, random, several, shape_of, shaped
-
-SHAPES = {"a": (2, 3, 5, 9), "b": (2, 7)}
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, number, random, several, shape_of, shaped
 
 
 @exercise("every-option-1")
 def shapes_and_number(answer: Any) -> str:
     """Two shapes and the number of parameters of a module without biases and with two appended keys."""
-    *shapes, c = several(answer, 3, "give two shapes and a number, (a, b, c)")
-    for (name, right), given in zip(SHAPES.items(), shapes, strict=True):
-        found = shape_of(given)
-        if found == right:
-            continue
-        if found == (2, 3, 5, 7):
-            raise Wrong(f"(a) is not {found}: two keys are appended.")
-        if found in ((2, 3, 7, 9), (4, 3, 5, 7)):
-            raise Wrong(f"(a) is not {found}: only the axis of the keys, S, grows.")
-        if found == (2, 5, 9):
-            raise Wrong(f"(a) is not {found}: with average_attn_weights=False each head has its own.")
-        if found == (2, 9):
-            raise Wrong(f"(b) is not {found}: the module widens the mask itself.")
-        raise Wrong(f"({name}) is not {found}: which of N, H, L and S does it need, and does it grow?")
+    a, b, c = several(answer, 3, "give two shapes and a number, (a, b, c)")
+    default = "which of N, H, L and S does it need, and does it grow?"
+    hints = {
+        (2, 3, 5, 7): "two keys are appended",
+        (2, 3, 7, 9): "only the axis of the keys, S, grows",
+        (4, 3, 5, 7): "only the axis of the keys, S, grows",
+        (2, 5, 9): "with average_attn_weights=False each head has its own",
+    }
+    expect(shape_of(a), (2, 3, 5, 9), "(a) is", default, hints)
+    expect(shape_of(b), (2, 7), "(b) is", default, {(2, 9): "the module widens the mask itself"})
     hints = {
         576: "bias_k and bias_v are learned too, E numbers each",
         648: "bias=False takes away the biases of all four projections",
         624: "bias=False takes away the biases of all four projections",
         588: "there are two of them, bias_k and bias_v",
     }
-    count = number(c, "(c)")
-    if count != 600:
-        raise Wrong(f"(c) is not {count:g}: {hints.get(count, 'count four matrices, and what add_bias_kv adds')}.")
+    expect(number(c, "(c)"), 600, "(c) is", "count four matrices, and what add_bias_kv adds", hints)
     return "(N, H, L, S + 2), (N, S) and 4 · E · E + 2 · E."
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, several, shape_of, shaped, tensor
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, random, several, shape_of, shaped, tensor
 
 
 @exercise("heads-1")
@@ -21,14 +21,11 @@ def shapes(answer: Any) -> str:
         raise Wrong("the split query still has its heads behind the words; transpose brings them behind the batch.")
     if split[-1:] == (12,):
         raise Wrong("each head gets a slice of the features, D = E / H, not all of them.")
-    if split != (2, 3, 5, 4):
-        raise Wrong(f"the split query is not {split}: it is (N, H, L, D).")
+    expect(split, (2, 3, 5, 4), "the split query is", "it is (N, H, L, D)")
     if weights == (2, 5, 7):
         raise Wrong("the weights have shape (2, 5, 7); there should be one map for each head: did you average?")
-    if weights != (2, 3, 5, 7):
-        raise Wrong(f"the weights are not {weights}: there is one map (L, S) for each sentence and head.")
-    if joined != (2, 5, 12):
-        raise Wrong(f"the joined heads are not {joined}: side by side they are as wide as before, (N, L, E).")
+    expect(weights, (2, 3, 5, 7), "the weights are", "there is one map (L, S) for each sentence and head")
+    expect(joined, (2, 5, 12), "the joined heads are", "side by side they are as wide as before, (N, L, E)")
     return "The heads have an axis of their own between split and join."
 
 

@@ -7,32 +7,23 @@ from typing import Any
 import torch
 
 from mha_widgets.attention import causal_mask, padding_mask
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, number, several, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, number, several, shape_of, shaped
 
 LENGTHS, SLOPES = [5, 2, 4], [0.0, 0.5, 1.5]
-MASK_SHAPES = {"a": (3, 7), "b": (12, 5, 7)}
 
 
 @exercise("mask-arguments-1")
 def shapes_and_place(answer: Any) -> str:
     """The shapes of two masks for N = 3, H = 4, L = 5 and S = 7, and the place of one table."""
-    *shapes, c = several(answer, 3, "give two shapes and a number, (a, b, c)")
-    for (name, right), given in zip(MASK_SHAPES.items(), shapes, strict=True):
-        found = shape_of(given)
-        if found == right:
-            continue
-        if found in ((3, 5), (7, 3)):
-            raise Wrong(f"(a) is not {found}: a row is a sentence, a column a key, whatever batch_first says.")
-        if found in ((3, 5, 7), (3, 4, 5, 7)):
-            raise Wrong(f"(b) is not {found}: sentences and heads share the first axis.")
-        if found == (12, 7, 5):
-            raise Wrong(f"(b) is not {found}: in a table, a row is a query and a column is a key.")
-        raise Wrong(f"({name}) is not {found}: which of N, H, L and S does it need, and in which order?")
-    table = number(c, "(c)")
-    if table == 7:
-        raise Wrong("(c) is not 7: h · N + n would be right if the sentences of a head lay side by side.")
-    if table != 6:
-        raise Wrong(f"(c) is not {table:g}: sentence 0 has the tables 0 to 3, one for each head.")
+    a, b, c = several(answer, 3, "give two shapes and a number, (a, b, c)")
+    default = "which of N, H, L and S does it need, and in which order?"
+    hints = dict.fromkeys([(3, 5), (7, 3)], "a row is a sentence, a column a key, whatever batch_first says")
+    expect(shape_of(a), (3, 7), "(a) is", default, hints)
+    hints = dict.fromkeys([(3, 5, 7), (3, 4, 5, 7)], "sentences and heads share the first axis")
+    hints[12, 7, 5] = "in a table, a row is a query and a column is a key"
+    expect(shape_of(b), (12, 5, 7), "(b) is", default, hints)
+    hints = {7: "h · N + n would be right if the sentences of a head lay side by side"}
+    expect(number(c, "(c)"), 6, "(c) is", "sentence 0 has the tables 0 to 3, one for each head", hints)
     return "Table n · H + h, here 1 · 4 + 2, belongs to sentence n and head h."
 
 

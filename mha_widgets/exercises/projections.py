@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mha_widgets.attention import causal_mask, window_mask
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, random, says, several, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, random, says, several, shape_of, shaped
 from mha_widgets.explorers._projection_example import W_K, W_Q, X
 
 
@@ -21,16 +21,13 @@ def shapes(answer: Any) -> str:
     query, weights, output = map(shape_of, several(answer, 3, wanted))
     if query == (2, 5, 8):
         raise Wrong("the query has the features that w_q makes, not those of x.")
-    if query != (2, 5, 3):
-        raise Wrong(f"the query is not {query}: x @ w_q.T changes the last size only.")
+    expect(query, (2, 5, 3), "the query is", "x @ w_q.T changes the last size only")
     if weights == (2, 7, 5):
         raise Wrong("the weights have a row for each query and a column for each key, not the other way round.")
-    if weights != (2, 5, 7):
-        raise Wrong(f"the weights are not {weights}: they hold one number for each query and key, (N, L, S).")
+    expect(weights, (2, 5, 7), "the weights are", "they hold one number for each query and key, (N, L, S)")
     if output == (2, 7, 4):
         raise Wrong("each query gets one output: there are as many rows as in x.")
-    if output != (2, 5, 4):
-        raise Wrong(f"the output is not {output}: it has a row for each query, as wide as a value.")
+    expect(output, (2, 5, 4), "the output is", "it has a row for each query, as wide as a value")
     return "x decides the rows, y the columns of the weights, w_v the width of the output."
 
 

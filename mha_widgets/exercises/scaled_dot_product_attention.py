@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, several, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, several, shape_of, shaped
 
 
 @exercise("scaled-dot-product-attention-1")
@@ -19,12 +19,10 @@ def shapes(answer: Any) -> str:
     weights, output = map(shape_of, several(answer, 2, "give two shapes: that of the weights, then that of the output"))
     if weights == (2, 3, 7, 5):
         raise Wrong("the weights have a row for each query and a column for each key, not the other way round.")
-    if weights != (2, 3, 5, 7):
-        raise Wrong(f"the weights are not {weights}: they hold one number for each query and key, (…, L, S).")
+    expect(weights, (2, 3, 5, 7), "the weights are", "they hold one number for each query and key, (…, L, S)")
     if output == (2, 3, 5, 8):
         raise Wrong("the output is an average of values, so its last size is theirs, Ev.")
-    if output != (2, 3, 5, 4):
-        raise Wrong(f"the output is not {output}: it holds one average of values for each query, (…, L, Ev).")
+    expect(output, (2, 3, 5, 4), "the output is", "it holds one average of values for each query, (…, L, Ev)")
     return "E has gone, since the dot products add it up; S has gone, since the weighted sums do."
 
 

@@ -64,6 +64,7 @@ ANSWERS = {
             (((2, 3, 7, 9), (2, 7), 600), r"\(a\) is not .* only the axis of the keys"),
             (((2, 5, 9), (2, 7), 600), r"\(a\) is not .* each head has its own"),
             (((2, 3, 5, 9), (2, 9), 600), r"\(b\) is not \(2, 9\): the module widens the mask"),
+            (((2, 3, 5, 9), (2, 5, 9), 600), r"^Not yet: \(b\) is not \(2, 5, 9\): which of N, H, L and S"),
             (((2, 3, 5, 9), (7, 2), 600), r"\(b\) is not \(7, 2\): which of N, H, L and S"),
             (((2, 3, 5, 9), (2, 7), 576), r"\(c\) is not 576: bias_k and bias_v are learned too"),
             (((2, 3, 5, 9), (2, 7), 648), r"\(c\) is not 648: bias=False takes away"),

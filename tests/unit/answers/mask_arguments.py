@@ -58,6 +58,7 @@ ANSWERS = {
         wrong=(
             (((7, 3), (12, 5, 7), 6), r"^Not yet: \(a\) is not \(7, 3\): a row is a sentence"),
             (((3, 7), (3, 5, 7), 6), r"\(b\) is not \(3, 5, 7\): sentences and heads share"),
+            (((3, 5, 7), (12, 5, 7), 6), r"^Not yet: \(a\) is not \(3, 5, 7\): which of N, H, L and S"),
             (((3, 7), (12, 7, 5), 6), r"\(b\) is not \(12, 7, 5\): in a table, a row is a query"),
             (((3, 7), (4, 5, 7), 6), r"\(b\) is not \(4, 5, 7\): which of N, H, L and S"),
             (((3, 7), (12, 5, 7), 7), r"\(c\) is not 7: h · N \+ n would be right"),
