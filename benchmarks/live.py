@@ -35,8 +35,8 @@ PRESSES, FIRST = 24, 4  # of each of the three, and how many of them don't count
 CELLS = (
     "from mha_widgets import explorers\nexplorer = explorers.{explorer}()\nexplorer",
     """import plotly.graph_objects as go
-from mha_widgets.live import _widget
-from mha_widgets.page import _plain
+from mha_widgets.hosts.live import _widget
+from mha_widgets.hosts.page import _plain
 control = explorer.controls["{control}"]
 figures = [explorer.view({control}=value).figure for value in control.values[:{count}]]
 trees = [[*(trace.to_plotly_json() for trace in figure.data), figure.layout.to_plotly_json()] for figure in figures]

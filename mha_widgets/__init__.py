@@ -17,8 +17,9 @@ from mha_widgets.attention import (
     trace,
     window_mask,
 )
-from mha_widgets.explorer import Choice, Control, Explorer, Range, Toggle, View, Word
-from mha_widgets.explorers._explore import explore
+from mha_widgets.explore import explore
+from mha_widgets.explorer import Explorer
+from mha_widgets.view import Choice, Control, Range, Toggle, View, Word
 
 __all__ = [
     "Captured",

@@ -1,7 +1,7 @@
 """What an explorer is: controls, and for each state of them a view.
 
-The maths makes a record, the record makes a figure, and a host shows the figure: ``live`` in
-Jupyter, ``page`` in a web page without a kernel.
+The maths makes a record, the record makes a figure, and a host shows the figure: ``hosts.live`` in
+Jupyter, ``hosts.page`` in a web page without a kernel.
 """
 
 from __future__ import annotations
@@ -9,93 +9,16 @@ from __future__ import annotations
 import itertools
 import os
 from abc import ABCMeta, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import plotly.graph_objects as go
 import traitlets
 
+from mha_widgets.view import Control, Fact, View
+
 HOST = "MHA_WIDGETS_HOST"  # the environment variable that a book sets to "page" while it is built
-
-
-@dataclass(frozen=True)
-class Control:
-    """Something that the reader sets to one of finitely many values.
-
-    Attributes:
-        label: what stands beside it.
-        values: everything that it can be set to.
-        default: the value at first.
-        help: one line on what it does.
-        words: how each value is shown; ``str(value)`` if not given.
-    """
-
-    label: str
-    values: tuple[Hashable, ...]
-    default: Hashable
-    help: str
-    words: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.default not in self.values:
-            raise ValueError(f"The default {self.default!r} of {self.label!r} is none of its values {self.values!r}.")
-        if not self.words:
-            object.__setattr__(self, "words", tuple(map(str, self.values)))
-        if len(self.words) != len(self.values):
-            raise ValueError(f"{self.label!r} has {len(self.values)} values but {len(self.words)} words for them.")
-
-
-class Choice(Control):
-    """One of a few named values."""
-
-
-class Range(Control):
-    """One of several values in order, on a slider."""
-
-
-@dataclass(frozen=True)
-class Toggle(Control):
-    """Off or on."""
-
-    values: tuple[Hashable, ...] = (False, True)
-    default: Hashable = False
-    help: str = ""
-    words: tuple[str, ...] = ("off", "on")
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of a fact that is set off: a token or a warning.
-
-    Attributes:
-        text: the word, shown literally.
-        role: its colour role, one of "query", "key", "value", "output" and "warn".
-    """
-
-    text: str
-    role: str
-
-
-Fact = tuple[str | Word, ...]
-
-
-@dataclass(frozen=True)
-class View:
-    """What both hosts show for one state.
-
-    Attributes:
-        figure: a plotly figure.
-        facts: the few lines to look at, each a row of words.
-        code: a complete program that reproduces what is shown.
-        disabled: the controls that do nothing in this state, each with the reason.
-    """
-
-    figure: go.Figure
-    facts: tuple[Fact, ...]
-    code: str
-    disabled: Mapping[str, str]
 
 
 class _Observable(type(traitlets.HasTraits), ABCMeta):
@@ -222,7 +145,7 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
 
     def to_html(self) -> str:
         """Return the explorer as a part of a page; the page brings the style, the script and plotly."""
-        from mha_widgets import page
+        from mha_widgets.hosts import page
 
         return page.fragment(self)
 
@@ -236,7 +159,7 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
                 file and puts it there, a string that ends in ".js" is used as its address, and False
                 leaves it to the page around.
         """
-        from mha_widgets import page
+        from mha_widgets.hosts import page
 
         page.write(self, Path(path), include_plotlyjs)
 
@@ -247,7 +170,7 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
         plain = {"text/plain": repr(self)}
         if os.environ.get(HOST) == "page":
             return {"text/html": self.to_html()} | plain
-        from mha_widgets import live
+        from mha_widgets.hosts import live
 
         self._live = self._live or live.Live(self)  # shown again, it is another view of the same
         return self._live.widget._repr_mimebundle_() | plain

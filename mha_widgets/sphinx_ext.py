@@ -20,8 +20,9 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 
-from mha_widgets import explorers, page
+from mha_widgets import explorers
 from mha_widgets.explorer import HOST
+from mha_widgets.hosts import page
 
 FOLDER = "mha_widgets"  # in the site's _static
 

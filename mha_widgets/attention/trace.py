@@ -22,7 +22,6 @@ from mha_widgets.attention.nested import nest, pad_nested
 from mha_widgets.attention.pitfalls import pitfalls
 from mha_widgets.attention.steps import append_positions, in_projection, merge_heads, merge_masks
 
-
 ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}  # of outputs near 1
 
 

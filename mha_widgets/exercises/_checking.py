@@ -87,7 +87,7 @@ def check(name: str, answer: Any = None) -> Verdict:
         except Wrong as wrong:
             return Verdict(False, f"Not yet: {wrong}")
         except Exception as error:  # whatever nobody thought of
-            return Verdict(False, f"Not yet: your answer can't be checked; looking at it raises {_told(error)}")
+            return Verdict(False, f"Not yet: your answer can't be checked; looking at it raises {_describe_error(error)}")
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def _missing(answer: Any) -> bool:
     return answer is None or answer is ...
 
 
-def _told(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     line = traceback.format_exception_only(error)[0].splitlines()[0].rstrip(".:")
     line = line if len(line) <= 300 else f"{line[:300]} …"
     return line if line.endswith("?") else f"{line}."
@@ -132,9 +132,9 @@ def called(function: Any, *inputs: Any, copies: bool = True, **options: Any) -> 
         raise Wrong(f"the answer is of type {type(function).__name__}; pass the function itself, without calling it.")
     kind = "class" if isinstance(function, type) else "module" if isinstance(function, nn.Module) else "function"
     try:
-        made = function(*map(_copied, inputs) if copies else inputs, **options)
+        made = function(*map(_copy_answer, inputs) if copies else inputs, **options)
     except (Exception, SystemExit) as error:  # whatever a reader's function does
-        raise Wrong(f"your {kind} raises {_told(error)}") from None
+        raise Wrong(f"your {kind} raises {_describe_error(error)}") from None
     if made is None or made is ...:
         raise Wrong(f"your {kind} returns nothing; end it with return.")
     return made
@@ -153,7 +153,7 @@ def keeping(function: Any, *inputs: Any, **options: Any) -> tuple[Any, int]:
     return made, max(kept)
 
 
-def _copied(given: Any) -> Any:
+def _copy_answer(given: Any) -> Any:
     return given.clone() if isinstance(given, Tensor) else copy(given) if isinstance(given, list) else given
 
 
@@ -206,7 +206,7 @@ def _stacked(answer: Any) -> Tensor:
     return torch.as_tensor(answer)
 
 
-def number(answer: Any, what: str = "your answer") -> float:
+def as_number(answer: Any, what: str = "your answer") -> float:
     """Return an answer as a number, be it one, words such as "25", or a tensor or a list that holds one.
 
     Raises:

@@ -11,14 +11,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mha_widgets.attention.steps import merge_heads, split_heads
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, keeping, number, random, says, several, shaped
+from mha_widgets.exercises._checking import (
+    Wrong,
+    as_number,
+    called,
+    close,
+    exercise,
+    expect,
+    keeping,
+    random,
+    says,
+    several,
+    shaped,
+)
 
 
 @exercise("build-the-module-1")
 def counts(answer: Any) -> str:
     """The parameters for E = 12 and 3 or 6 heads, and the weights of a call with N = 2, L = S = 5 and 6 heads."""
     parts = several(answer, 3, "give three numbers, (a, b, c)")
-    a, b, c = (number(given, f"({name})") for name, given in zip("abc", parts, strict=True))
+    a, b, c = (as_number(given, f"({name})") for name, given in zip("abc", parts, strict=True))
     hints = {
         4 * 12 * 12: "these are the four matrices; each has a bias of E numbers too",
         3 * (12 * 12 + 12): "these are the three projections; out_proj learns too",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, number, several, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, as_number, called, close, exercise, expect, several, shape_of, shaped
 
 KEY = torch.tensor([[0.0, 0, 0, 1], [2, 0, -1, 0], [0, 2, 0, 0], [0, 0, 1, 2], [0, 0, 1, 1], [1, 0, 2, 0]])
 ON = 3
@@ -63,7 +63,7 @@ def query_for_on(answer: Any) -> str:
 @exercise("dot-products-4")
 def found(answer: Any) -> str:
     """The shares of damaged keys that are found, for 64 and for 1024 features."""
-    narrow, wide = map(number, several(answer, 2, "give two shares, for E = 64 and for E = 1024"))
+    narrow, wide = map(as_number, several(answer, 2, "give two shares, for E = 64 and for E = 1024"))
     if max(narrow, wide) > 1:
         raise Wrong("a share lies between 0 and 1; divide the number of keys found by 1000.")
     if not abs(narrow - 0.24) < 0.07:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, number, random, several, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, as_number, called, close, exercise, expect, random, several, shape_of, shaped
 
 
 @exercise("every-option-1")
@@ -31,7 +31,7 @@ def shapes_and_number(answer: Any) -> str:
         624: "bias=False takes away the biases of all four projections",
         588: "there are two of them, bias_k and bias_v",
     }
-    expect(number(c, "(c)"), 600, "(c) is", "count four matrices, and what add_bias_kv adds", hints)
+    expect(as_number(c, "(c)"), 600, "(c) is", "count four matrices, and what add_bias_kv adds", hints)
     return "(N, H, L, S + 2), (N, S) and 4 · E · E + 2 · E."
 
 

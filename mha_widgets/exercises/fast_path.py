@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, number, random, shaped
+from mha_widgets.exercises._checking import Wrong, as_number, called, close, exercise, random, shaped
 
 NATIVE = "_native_multi_head_attention"
 WHY = {
@@ -93,7 +93,7 @@ def unpadded(answer: Any) -> str:
 @exercise("fast-path-4")
 def first_length_of_maps(answer: Any) -> str:
     """The smallest L with N·H·L·L above N·L·3E, for E = 32 and H = 4."""
-    length = number(answer)
+    length = as_number(answer)
     if length == 24:
         raise Wrong("at 24 both hold as many numbers; the maps are the larger ones from the next length on.")
     if length in (96, 97):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from mha_widgets.attention import causal_mask, padding_mask
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, number, several, shape_of, shaped
+from mha_widgets.exercises._checking import Wrong, as_number, called, close, exercise, expect, several, shape_of, shaped
 
 LENGTHS, SLOPES = [5, 2, 4], [0.0, 0.5, 1.5]
 
@@ -23,7 +23,7 @@ def shapes_and_place(answer: Any) -> str:
     hints[12, 7, 5] = "in a table, a row is a query and a column is a key"
     expect(shape_of(b), (12, 5, 7), "(b) is", default, hints)
     hints = {7: "h · N + n would be right if the sentences of a head lay side by side"}
-    expect(number(c, "(c)"), 6, "(c) is", "sentence 0 has the tables 0 to 3, one for each head", hints)
+    expect(as_number(c, "(c)"), 6, "(c) is", "sentence 0 has the tables 0 to 3, one for each head", hints)
     return "Table n · H + h, here 1 · 4 + 2, belongs to sentence n and head h."
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, number, random, several, shaped
+from mha_widgets.exercises._checking import Wrong, as_number, called, close, exercise, expect, random, several, shaped
 
 
 @exercise("packed-projections-1")
@@ -18,7 +18,7 @@ def rows(answer: Any) -> str:
     """The width of a slice for E = 8 and 2 heads; the rows of two slices for E = 12 and 3 heads."""
     width, key, value = several(answer, 3, "give three answers, (a, b, c): a number, and rows as (start, stop) twice")
     hints = {8: "all heads together have 8 features", 2: "2 is the number of heads", 16: "no slice is wider than the whole"}
-    expect(number(width, "(a)"), 4, "(a) is", "the 8 features are shared by 2 heads", hints)
+    expect(as_number(width, "(a)"), 4, "(a) is", "the 8 features are shared by 2 heads", hints)
     for name, given, right, third in (("b", key, (20, 24), 12), ("c", value, (24, 28), 24)):
         found = _rows(name, given)
         if found == (right[0], right[1] - 1):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from mha_widgets.attention import causal_mask, window_mask
 from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, random, says, several, shape_of, shaped
-from mha_widgets.explorers._projection_example import W_K, W_Q, X
+from mha_widgets.kit.sentence import W_K, W_Q, X
 
 
 @exercise("projections-1")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, number, several, shaped
+from mha_widgets.exercises._checking import Wrong, as_number, called, close, exercise, several, shaped
 
 SAT_SCORES = torch.tensor([0.0, 6, 0, 0, 0, 3])
 FIRST_SIZE, SIZES = 64, (2, 4, 8, 16, 32, 64, 128)
@@ -16,7 +16,7 @@ FIRST_SIZE, SIZES = 64, (2, 4, 8, 16, 32, 64, 128)
 @exercise("softmax-and-scaling-1")
 def spreads(answer: Any) -> str:
     """The standard deviation before and after the division, of entries with standard deviation 2 and E = 64."""
-    before, after = map(number, several(answer, 2, "give two numbers, (before, after)"))
+    before, after = map(as_number, several(answer, 2, "give two numbers, (before, after)"))
     if abs(before - 1024) < 50:
         raise Wrong("1024 is the variance; its root is asked for.")
     if abs(before - 8) < 0.5:
@@ -47,7 +47,7 @@ def attend(answer: Any) -> str:
 @exercise("softmax-and-scaling-3")
 def temperature(answer: Any) -> str:
     """The temperature that leaves 4 effective keys."""
-    found = number(answer, "your temperature")
+    found = as_number(answer, "your temperature")
     if not 0 < found < float("inf"):
         raise Wrong("a temperature is a number above 0.")
     left = torch.special.entr((SAT_SCORES / found).softmax(dim=-1)).sum().exp().item()
@@ -59,7 +59,7 @@ def temperature(answer: Any) -> str:
 @exercise("softmax-and-scaling-4")
 def first_size(answer: Any) -> str:
     """The first E with fewer than 2 effective keys in the median row, of 64 keys."""
-    size = number(answer, "your E")
+    size = as_number(answer, "your E")
     if size not in SIZES:
         raise Wrong(f"{size:g} is none of {', '.join(map(str, SIZES))}.")
     if size < FIRST_SIZE:

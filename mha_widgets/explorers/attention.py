@@ -12,13 +12,14 @@ import plotly.graph_objects as go
 from torch import Tensor
 
 from mha_widgets.attention import softmax
-from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
-from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix, one_type
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import number, quoted, strongest, summed, vector
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
+from mha_widgets.kit import sentence
+from mha_widgets.kit.tensors import assignment, check_scores, labels, matrix, one_type
+from mha_widgets.kit.words import format_number, quoted, strongest, summed, vector
+from mha_widgets.view import Choice, Fact, Range, Word
 
 KEY, FEATURE, CONTENT = ("key", "key"), ("feature", "soft"), ("content", "soft")  # titles of axes and their roles
 STEPS = ("Q, K, V", "scores", "scale", "softmax", "output")
@@ -79,7 +80,7 @@ class Attention(Explorer):
     title = "Scaled dot-product attention, step by step"
     prompt = "Try: follow one row through the steps. Which key's value does its output resemble in the end?"
 
-    @settled()
+    @fresh_torch()
     def __init__(
         self,
         query: Tensor | None = None,
@@ -91,9 +92,9 @@ class Attention(Explorer):
         features: Sequence[str] | None = None,
     ) -> None:
         if query is None and key is None and value is None:
-            query, key, value = _sentence.QUERY, _sentence.KEY, _sentence.VALUE
-            tokens = _sentence.TOKENS if tokens is None else tokens
-            features = _sentence.FEATURES if features is None else features
+            query, key, value = sentence.QUERY, sentence.KEY, sentence.VALUE
+            tokens = sentence.TOKENS if tokens is None else tokens
+            features = sentence.FEATURES if features is None else features
         if query is None or key is None or value is None:
             missing = [n for n, t in (("query", query), ("key", key), ("value", value)) if t is None]
             raise ValueError(f"Attention got no {' and no '.join(missing)}; pass query, key and value, or none of them.")
@@ -128,7 +129,7 @@ class Attention(Explorer):
         if len(self.key) != len(self.value):
             raise ValueError(f"Got {shapes}; key and value need the same length S: every key comes with one value.")
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return every matrix of the call, and the step and row of one complete state."""
         scores = self.query @ self.key.T  # (L, S)
@@ -167,7 +168,7 @@ class Attention(Explorer):
         }
         return told[record.step](record)
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes every matrix up to the step of a complete state."""
         (L, E), (S, Ev) = self.query.shape, self.value.shape
@@ -195,13 +196,13 @@ def _size(letters: str, array: np.ndarray) -> str:
     return f"({letters}) = ({', '.join(map(str, array.shape))})"
 
 
-def _number(values: np.ndarray) -> str:
+def _number_format(values: np.ndarray) -> str:
     return "%{z:.0f}" if (values == values.round()).all() else "%{z:.1f}"
 
 
 def _vectors(r: Record, title: str, letters: str, values: np.ndarray, **more: Any) -> Map:
     limit = _limit(r.query, r.key, r.value)
-    return Map(title, _size(letters, values), values, limit=limit, number=_number(values), **more)
+    return Map(title, _size(letters, values), values, limit=limit, number=_number_format(values), **more)
 
 
 def _query(r: Record) -> Map:
@@ -238,14 +239,14 @@ def _scores(r: Record) -> Map:
     title, subtitle = "Scores", f"Q·Kᵀ, colours −{limit:.3g} to {limit:.3g}"
     if r.step == "scores":
         title, subtitle = "= scores", _size("L, S", r.scores)
-    return _pairs(r, title, subtitle, r.scores, limit=limit, number=_number(r.scores))
+    return _pairs(r, title, subtitle, r.scores, limit=limit, number=_number_format(r.scores))
 
 
 def _scaled(r: Record) -> Map:
     E = r.query.shape[1]
     title = "÷ √E = scaled" if r.step == "scale" else "Scaled scores"
-    subtitle = f"√{E} = {number(math.sqrt(E))}, the same colours"
-    return _pairs(r, title, subtitle, r.scaled, limit=_limit(r.scores), number=_number(r.scaled))
+    subtitle = f"√{E} = {format_number(math.sqrt(E))}, the same colours"
+    return _pairs(r, title, subtitle, r.scaled, limit=_limit(r.scores), number=_number_format(r.scaled))
 
 
 def _weights(r: Record) -> Map:
@@ -265,11 +266,11 @@ def _told_vectors(r: Record) -> tuple[Fact, ...]:
 
 def _told_scores(r: Record) -> tuple[Fact, ...]:
     row, best = r.row, int(r.scores[r.row].argmax())
-    terms = [f"{number(q)}×{number(k)}" for q, k in zip(r.query[row], r.key[best], strict=True)]
+    terms = [f"{format_number(q)}×{format_number(k)}" for q, k in zip(r.query[row], r.key[best], strict=True)]
     return (
         (
             *(quoted(r.rows[row], "query"), " · ", quoted(r.columns[best], "key"), " = "),
-            f"{summed(terms)} = {number(r.scores[row, best])}, the largest score of its row.",
+            f"{summed(terms)} = {format_number(r.scores[row, best])}, the largest score of its row.",
         ),
         (f"One dot product for each query and key: {len(r.rows)} × {len(r.columns)} = {r.scores.size} scores.",),
     )
@@ -279,8 +280,8 @@ def _told_scale(r: Record) -> tuple[Fact, ...]:
     row, best, E = r.row, int(r.scores[r.row].argmax()), r.query.shape[1]
     return (
         (
-            *(quoted(r.rows[row], "query"), " · ", quoted(r.columns[best], "key"), f": {number(r.scores[row, best])} ÷ √{E}"),
-            f" = {number(r.scores[row, best])} ÷ {number(math.sqrt(E))} = {number(r.scaled[row, best])}.",
+            *(quoted(r.rows[row], "query"), " · ", quoted(r.columns[best], "key"), f": {format_number(r.scores[row, best])} ÷ √{E}"),
+            f" = {format_number(r.scores[row, best])} ÷ {format_number(math.sqrt(E))} = {format_number(r.scaled[row, best])}.",
         ),
         (f"Dot products of {E} entries spread about √{E} times as wide as one; dividing keeps the softmax from saturating.",),
     )
@@ -291,11 +292,11 @@ def _told_softmax(r: Record) -> tuple[Fact, ...]:
     scaled, weight = r.scaled[row].astype(float), r.weights[row, best]
     shift = 0.0 if -2 <= scaled.max() <= 9 else scaled.max()  # keeps the powers readable
     top, total = math.exp(scaled[best] - shift), np.exp(scaled - shift).sum()
-    terms = [f"e^{number(score - shift)}" for score in scaled]
-    shifted = f" (The largest score, {number(shift)}, is subtracted first: the shares stay.)" if shift else ""
+    terms = [f"e^{format_number(score - shift)}" for score in scaled]
+    shifted = f" (The largest score, {format_number(shift)}, is subtracted first: the shares stay.)" if shift else ""
     return (
         (
-            *(quoted(r.rows[row], "query"), " → ", quoted(r.columns[best], "key"), f": e^{number(scaled[best] - shift)} ÷ "),
+            *(quoted(r.rows[row], "query"), " → ", quoted(r.columns[best], "key"), f": e^{format_number(scaled[best] - shift)} ÷ "),
             f"({summed(terms)}) = {top:.2f} ÷ {total:.2f} = {weight:.2f}.{shifted}",
         ),
         strongest(r.rows[row], r.columns, r.weights[row]),

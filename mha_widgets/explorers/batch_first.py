@@ -12,19 +12,20 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
-from mha_widgets.explorers import _own_batch
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import number
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Frame, Map
 from mha_widgets.figures.panels import labelled, literal, titled
 from mha_widgets.figures.plots import Plot
 from mha_widgets.figures.theme import colour
+from mha_widgets.kit import batch
+from mha_widgets.kit.words import format_number
+from mha_widgets.view import Choice, Fact, Toggle, Word
 
 SENTENCES = (("the", "cat", "sat", "down"), ("birds", "sing", "at", "dawn"), ("we", "drink", "red", "tea"))
 LAYOUTS = ("(N, L, E)", "(L, N, E)")
-EXAMPLE = _own_batch.Example(seed=33, sizes=(3, 4, 6))
+EXAMPLE = batch.Example(seed=33, sizes=(3, 4, 6))
 MOST_WORDS = 48  # of a batch: the map has a row for each
 LONGEST_WORD = 6  # letters in a cell
 
@@ -90,7 +91,7 @@ class BatchFirst(Explorer):
     title = "batch_first: who is in the batch?"
     prompt = "Try: edit one sentence and watch the outputs of the others. Then switch batch_first on."
 
-    @settled()
+    @fresh_torch()
     def __init__(
         self,
         module: nn.MultiheadAttention | None = None,
@@ -98,15 +99,15 @@ class BatchFirst(Explorer):
         *,
         tokens: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        own = _own_batch.both("BatchFirst", module, x)
+        own = batch.check_module_and_batch("BatchFirst", module, x)
         self.own = own is not None
-        self.module, self.x = own or EXAMPLE.made()
+        self.module, self.x = own or EXAMPLE.make()
         if tokens is None and not self.own:
             tokens = SENTENCES
         N, L, _ = self.x.shape
         if N * L > MOST_WORDS:
             raise ValueError(f"x holds {N} × {L} = {N * L} words, too many for one map; pass at most {MOST_WORDS}: x[:n, :l].")
-        self.tokens = _own_batch.sentences(tokens, N, L)
+        self.tokens = batch.sentences(tokens, N, L)
         self.controls = {
             "batch_first": Toggle("batch_first", default=self.module.batch_first, help="How the module reads its input."),
             "data": Choice("Your data", LAYOUTS, LAYOUTS[0], "How your batch lies: N sentences, L words, E features."),
@@ -117,23 +118,23 @@ class BatchFirst(Explorer):
             ),
         }
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return what the module makes of the data, and what an edit changes, of one complete state."""
         module = copy.copy(self.module)
         module.batch_first = state["batch_first"]
-        batch = 0 if state["data"] == LAYOUTS[0] else 1
+        batch_dim = 0 if state["data"] == LAYOUTS[0] else 1
         (N, L), edit = self.x.shape[:2], state["edit"]
-        x = self.x if batch == 0 else self.x.transpose(0, 1)
+        x = self.x if batch_dim == 0 else self.x.transpose(0, 1)
         edited = x.clone()
         if edit is not None:
-            edited.select(batch, edit).neg_()
+            edited.select(batch_dim, edit).neg_()
         with torch.no_grad():
             output, weights = module(x, x, x)
             moved, _ = module(edited, edited, edited)
         change = (moved - output).abs().amax(dim=-1)
         words = torch.arange(N * L).view(N, L)
-        words = words if module.batch_first == (batch == 0) else words.T  # the words of each sequence, as they are read
+        words = words if module.batch_first == (batch_dim == 0) else words.T  # the words of each sequence, as they are read
         who = torch.full((N * L, N * L), torch.nan, dtype=weights.dtype)
         who[words[:, :, None], words[:, None]] = weights
         return Record(
@@ -146,7 +147,7 @@ class BatchFirst(Explorer):
             weights=weights.numpy(),
             output=output.numpy(),
             who=who.numpy(),
-            change=(change if batch == 0 else change.T).numpy(),
+            change=(change if batch_dim == 0 else change.T).numpy(),
         )
 
     def draw(self, record: Record) -> go.Figure:
@@ -157,13 +158,13 @@ class BatchFirst(Explorer):
         """Return how the module reads the data, all shapes, and how far an edit reaches."""
         return (_reading(record), _shapes(record), _first_size(record), _edit(record), _advice(record))
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``x``, ``weights``, ``output`` and ``change`` of a complete state."""
         N, L, _ = self.x.shape
         batch_first, first = state["batch_first"], state["data"] == LAYOUTS[0]
         lines = ["import torch", "from torch import nn"]
-        lines += _own_batch.rebuilt(self.module, self.x, batch_first) if self.own else EXAMPLE.program(batch_first)
+        lines += batch.rebuilt(self.module, self.x, batch_first) if self.own else EXAMPLE.program(batch_first)
         lines[-1] += f"  # (N, L, E): {N} sentences of {L} words"
         if not first:
             lines.append("x = x.transpose(0, 1)  # (L, N, E)")
@@ -238,7 +239,7 @@ def _change(r: Record) -> Plot:
     y = labelled(words, ("output", "output")) | {"range": [len(words) - 0.5, -0.5], "tickangle": 0}
     y["ticktext"] = [literal(word, LONGEST_WORD + 2) for word in words]
     x = titled(("moves by up to", "output")) | {"range": [0, 1.3 * max(float(moved.max()), 1e-3)], "showticklabels": False}
-    table = words, ["moves by up to"], [[number(value)] for value in moved]
+    table = words, ["moves by up to"], [[format_number(value)] for value in moved]
     return Plot("What moves", f"edited: {edited}", [bars], x, y, table, role="output", size=(len(words), 4), below=30)
 
 
@@ -282,17 +283,17 @@ def _edit(r: Record) -> Fact:
     if r.edit is None:
         return ("Edit a sentence: only its own outputs may move.",)
     others = np.delete(r.change.max(axis=1), r.edit)
-    own = f"moves its own outputs by up to {number(r.change[r.edit].max())}"
+    own = f"moves its own outputs by up to {format_number(r.change[r.edit].max())}"
     if not len(others):
         return (f"Editing sentence {r.edit} {own}; there is no other sentence.",)
     most = int(others.argmax())
     most += most >= r.edit
     if r.right:
-        return (f"Editing sentence {r.edit} {own} and those of the other sentences by {number(others.max())}.",)
+        return (f"Editing sentence {r.edit} {own} and those of the other sentences by {format_number(others.max())}.",)
     if not others.max():
         return (f"Editing sentence {r.edit} {own} and, with these numbers, no others: look at who looks at whom.",)
     return (
-        *(f"Editing sentence {r.edit} ", Word(f"moves sentence {most}’s output by up to {number(others.max())}", "warn")),
+        *(f"Editing sentence {r.edit} ", Word(f"moves sentence {most}’s output by up to {format_number(others.max())}", "warn")),
         ": attention leaks over the batch.",
     )
 

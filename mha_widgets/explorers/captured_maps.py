@@ -11,15 +11,16 @@ import plotly.graph_objects as go
 from torch import Tensor, nn
 
 from mha_widgets.attention import Captured, capture
-from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
-from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._habits import habits
-from mha_widgets.explorers._inputs import copied, labels
-from mha_widgets.explorers._reduced import block, reduced
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import strongest
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
+from mha_widgets.figures.reduced import block, reduced
+from mha_widgets.kit import sentence
+from mha_widgets.kit.habits import habits
+from mha_widgets.kit.tensors import copy_to_cpu, labels
+from mha_widgets.kit.words import strongest
+from mha_widgets.view import Choice, Fact, Range, Word
 
 MOST_TOGETHER = 8  # heads that are drawn together
 SETTING = """import torch
@@ -92,13 +93,13 @@ class CapturedMaps(Explorer):
     title = "The heads of a whole model"
     prompt = "Try: go from the first layer to the second. Which head has a habit only there, and whose work does it build on?"
 
-    @settled()
+    @fresh_torch()
     def __init__(self, captured: Captured | None = None, *, tokens: Iterable[Any] | None = None) -> None:
         self._own = captured is not None
         if captured is None:
             if tokens is not None:
                 raise ValueError("CapturedMaps got tokens but nothing captured; pass both, or neither.")
-            captured, tokens = _example(), _sentence.TOKENS
+            captured, tokens = _example(), sentence.TOKENS
         if not isinstance(captured, Captured):
             got = type(captured).__name__
             raise TypeError(f"Got a {got}; pass what `with capture(model) as captured:` gives, after the run.")
@@ -131,7 +132,7 @@ class CapturedMaps(Explorer):
         reasons = {"call": "Every module was called once.", "sample": "There is one sequence.", "module": "There is one module."}
         return {name: reason for name, reason in reasons.items() if len(self.controls[name].values) == 1}
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return the weights of a complete state.
 
@@ -152,10 +153,10 @@ class CapturedMaps(Explorer):
         chosen = range(H) if state["head"] == "all" else [state["head"]]
         return Record(
             path=state["module"],
-            weights=copied(weights).numpy(),
+            weights=copy_to_cpu(weights).numpy(),
             rows=self._labels(L, told=of_itself or L != S),
             columns=self._labels(S, told=of_itself or L != S),
-            maps={head: copied(weights[state["sample"], head]).numpy() for head in chosen},
+            maps={head: copy_to_cpu(weights[state["sample"], head]).numpy() for head in chosen},
             row=state["row"],
             of_itself=of_itself,
             made="" if self._own else MADE,
@@ -195,7 +196,7 @@ class CapturedMaps(Explorer):
             facts.append((record.made,))
         return tuple(facts)
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``weights`` of a complete state."""
         if self._own:

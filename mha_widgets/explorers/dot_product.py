@@ -13,12 +13,13 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from mha_widgets.explorer import Explorer, Fact, Range, Word
-from mha_widgets.explorers._inputs import labels
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import number
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
 from mha_widgets.figures import panels, plots
 from mha_widgets.figures.theme import colour
+from mha_widgets.kit.tensors import labels
+from mha_widgets.kit.words import format_number
+from mha_widgets.view import Fact, Range, Word
 
 QUERY = "q"  # the name of the query's arrow
 LENGTHS = (1, 2, 3)
@@ -88,7 +89,7 @@ class DotProduct(Explorer):
     title = "The dot product: direction times length"
     prompt = "Try: point the query straight at one key, then make that key shorter and the other longer. Which of the two wins?"
 
-    @settled()
+    @fresh_torch()
     def __init__(self, directions: Sequence[float] = (30, 90), names: Sequence[str] = ("A", "B")) -> None:
         self.directions = _checked_directions(directions)
         self.names = labels("names", names, 2, "keys")
@@ -108,7 +109,7 @@ class DotProduct(Explorer):
             "length_b": Range(f"Length of {second}, at {self.directions[1]}°", LENGTHS, 2, "How long this key is."),
         }
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return the vectors, dot products and shares of one complete state."""
         lengths = (state["length_a"], state["length_b"])
@@ -140,7 +141,7 @@ class DotProduct(Explorer):
         """Return the arithmetic of both dot products, the shares, and who wins and why."""
         return _product(record, 0), _product(record, 1), _shares(record), _winner(record), _sharpened(record)
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``query``, ``key``, ``scores`` and ``weights`` of a complete state."""
         keys = zip((state["length_a"], state["length_b"]), self.directions, strict=True)
@@ -211,12 +212,12 @@ def _shadows(record: Record) -> dict[str, Any]:
 def _product(record: Record, index: int) -> Fact:
     angle, score = record.between[index], record.clean[index]
     meaning = ": they point apart" if score < 0 else ": at a right angle neither sees the other" if score == 0 else ""
-    sizes = f"{number(record.length)} × {number(record.lengths[index])} × cos {number(angle)}°"
-    return Word("query", "query"), " · ", Word(record.names[index], "key"), f" = {sizes} = {number(score)}{meaning}."
+    sizes = f"{format_number(record.length)} × {format_number(record.lengths[index])} × cos {format_number(angle)}°"
+    return Word("query", "query"), " · ", Word(record.names[index], "key"), f" = {sizes} = {format_number(score)}{meaning}."
 
 
 def _shares(record: Record) -> Fact:
-    one, other = (f"e^{number(score)}" for score in record.clean)
+    one, other = (f"e^{format_number(score)}" for score in record.clean)
     first, second = (f"{weight:.2f} for {name}" for weight, name in zip(record.weights, record.names, strict=True))
     return (f"Shares: {one} ÷ ({one} + {other}) = {first}, {second}.",)
 
@@ -228,13 +229,13 @@ def _winner(record: Record) -> Fact:
     (name, other), (near, far) = ([values[first], values[1 - first]] for values in (record.names, record.between))
     longer = record.lengths[first] / record.lengths[1 - first]
     start: Fact = (Word(name, "key"), " wins by its ")
-    angles = f"it is {number(near)}° from the query, {other} {number(far)}°"
+    angles = f"it is {format_number(near)}° from the query, {other} {format_number(far)}°"
     if near < far - SAME:
         despite = f", although {other} is longer" if longer < 1 and far < 90 else ""
         return (*start, f"direction: {angles}{despite}.")
     if longer > 1:
-        return (*start, Word("length", "warn"), f": {angles}, and it is {number(longer)} times as long.")
-    angles = f"{number(near)}° and {number(far)}° from the query"
+        return (*start, Word("length", "warn"), f": {angles}, and it is {format_number(longer)} times as long.")
+    angles = f"{format_number(near)}° and {format_number(far)}° from the query"
     return (*start, Word("shortness", "warn"), f": both point away ({angles}), so length counts against {other}.")
 
 

@@ -11,16 +11,17 @@ import plotly.graph_objects as go
 from torch import Tensor
 from torch.nn import functional as F
 
-from mha_widgets.explorer import Choice, Explorer, Fact, Range, Toggle, Word
-from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, labels, matrix
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import number, quoted
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
 from mha_widgets.figures.panels import label_width, labelled, titled
 from mha_widgets.figures.plots import Plot
 from mha_widgets.figures.theme import colour
+from mha_widgets.kit import sentence
+from mha_widgets.kit.tensors import assignment, labels, matrix
+from mha_widgets.kit.words import format_number, quoted
+from mha_widgets.view import Choice, Fact, Range, Toggle, Word
 
 RATES = (0.0, 0.1, 0.2, 0.4, 0.6)
 LARGEST_SUM = 1 / (1 - RATES[-1])  # of a row that keeps all its weight
@@ -78,7 +79,7 @@ class Dropout(Explorer):
     title = "Dropout: what training does to the weights"
     prompt = "Try: look for a row that sums to more than 1, then average 1000 draws. What do the rows sum to now?"
 
-    @settled()
+    @fresh_torch()
     def __init__(
         self,
         weights: Tensor | None = None,
@@ -88,8 +89,8 @@ class Dropout(Explorer):
     ) -> None:
         self.own = weights is not None
         if weights is None:
-            weights = (_sentence.QUERY @ _sentence.KEY.T / 4**0.5).softmax(dim=-1)
-            tokens = _sentence.TOKENS if tokens is None else tokens
+            weights = (sentence.QUERY @ sentence.KEY.T / 4**0.5).softmax(dim=-1)
+            tokens = sentence.TOKENS if tokens is None else tokens
         self.weights = _checked(matrix("weights", weights, "(L, S)"))
         L, S = self.weights.shape
         self.tokens = labels("tokens", tokens, S, "keys")
@@ -111,11 +112,11 @@ class Dropout(Explorer):
             return dict.fromkeys(("seed", "draws"), "p = 0 drops nothing.")
         return {}
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return the weights before and after dropout of one complete state."""
         seed, draws = state["seed"], state["draws"]
-        with settled(seed):
+        with fresh_torch(seed):
             every = F.dropout(self.weights.expand(draws, -1, -1), state["p"], state["training"])
         dropped = every.mean(dim=0) if draws > 1 else every[0]
         return Record(
@@ -153,7 +154,7 @@ class Dropout(Explorer):
             return _averaged(record)
         return _dropped(record)
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``weights``, ``dropped`` and ``row_sums`` of a complete state."""
         p, draws = state["p"], state["draws"]
@@ -161,7 +162,7 @@ class Dropout(Explorer):
         if self.own:
             lines.append(assignment("weights", self.weights))
         else:
-            lines += [assignment("query", _sentence.QUERY), assignment("key", _sentence.KEY)]
+            lines += [assignment("query", sentence.QUERY), assignment("key", sentence.KEY)]
             lines.append("weights = (query @ key.T / 4 ** 0.5).softmax(dim=-1)  # (L, S)")
         lines += ["", f"torch.manual_seed({state['seed']})"] if state["training"] and p else []
         if draws > 1:
@@ -192,7 +193,7 @@ def _subtitle(record: Record) -> str:
         return "evaluation: nothing changes"
     if record.draws > 1:
         return f"p = {record.p:g}, the mean of {record.draws} draws"
-    return f"p = {record.p:g}: the rest × {number(1 / (1 - record.p))}"
+    return f"p = {record.p:g}: the rest × {format_number(1 / (1 - record.p))}"
 
 
 def _sums(record: Record) -> Plot:
@@ -223,7 +224,7 @@ def _nothing(record: Record) -> tuple[Fact, ...]:
 
 def _dropped(record: Record) -> tuple[Fact, ...]:
     count, all_of_them = int(record.crossed.sum()), int((record.weights > 0).sum())
-    kept = f"1 − {record.p:g} = {number(1 - record.p)}"
+    kept = f"1 − {record.p:g} = {format_number(1 - record.p)}"
     facts: list[Fact] = [(f"Dropped: {count} of {all_of_them} weights; the others are divided by {kept}.",), _range(record)]
     if len(empty := np.flatnonzero(record.row_sums == 0)) == 1:
         facts.append((quoted(record.rows[empty[0]], "query"), " has lost every key: its output is ", Word("zeros", "warn"), "."))
@@ -253,7 +254,7 @@ def _averaged(record: Record) -> tuple[Fact, ...]:
     row, column = np.unravel_index(away.argmax(), away.shape)
     before, after = f"{record.weights[row, column]:.2f}", f"{record.dropped[row, column]:.2f}"
     pair = quoted(record.rows[row], "query"), " → ", quoted(record.columns[column], "key")
-    factor = number(1 / (1 - record.p))
+    factor = format_number(1 / (1 - record.p))
     return (
         (f"Over {record.draws} draws {record.share:.1%} of the weights were dropped; each time, the others were × {factor}.",),
         (f"The mean row sums lie between {low:.2f} and {high:.2f}: the more draws, the closer to 1.",),

@@ -13,12 +13,13 @@ import torch
 
 from mha_widgets.attention import fast_path
 from mha_widgets.attention.call import Call, Path
+from mha_widgets.attention.cost import cost, fast_path_enabled
 from mha_widgets.attention.fast_path import Reason
-from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
-from mha_widgets.explorers._counting import cost, fast_path_enabled
-from mha_widgets.explorers._settled import settled
-from mha_widgets.figures.table import BAD, GOOD, PLAIN, Table
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
 from mha_widgets.figures import panels
+from mha_widgets.figures.table import BAD, GOOD, PLAIN, Table
+from mha_widgets.view import Choice, Fact, Toggle, Word
 
 MOST_REASONS = 3  # that are told one by one
 OTHER = 5  # features of keys and values, if theirs differ
@@ -94,7 +95,7 @@ class FastPath(Explorer):
         *("attn_mask", "bias", "add_zero_attn"),
     )
 
-    @settled()
+    @fresh_torch()
     def __init__(self, embed_dim: int = 12, N: int = 2, L: int = 64) -> None:
         for name, size in {"embed_dim": embed_dim, "N": N, "L": L}.items():
             if not isinstance(size, int) or isinstance(size, bool):
@@ -126,7 +127,7 @@ class FastPath(Explorer):
             return {"same": "Keys and values of another width can't be the query."}
         return {}
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Make the call of one complete state, count what it does, and ask why it takes this way."""
         call = self._call(state)
@@ -189,7 +190,7 @@ class FastPath(Explorer):
         reasons = [_reason(ASKED[row][0], reason) for row, reason in list(record.reasons.items())[:MOST_REASONS]]
         return (_way(record), *reasons, _memory(record), _time(record))
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``output``, counts ``calls`` of the native operation, and takes the time: ``ms``."""
         lines = ["from timeit import timeit", "from unittest import mock", *self._setting(state)]

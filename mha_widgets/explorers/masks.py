@@ -13,12 +13,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mha_widgets.attention import additive_mask, causal_mask, padding_mask, softmax, window_mask
-from mha_widgets.explorer import Choice, Explorer, Fact, Range, Word
-from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix, one_type
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import quoted, row_in_numbers, strongest
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
 from mha_widgets.figures import maps, panels
+from mha_widgets.kit import sentence
+from mha_widgets.kit.tensors import assignment, check_scores, labels, matrix, one_type
+from mha_widgets.kit.words import quoted, row_in_numbers, strongest
+from mha_widgets.view import Choice, Fact, Range, Word
 
 PAD = "<pad>"
 
@@ -71,7 +72,7 @@ class Masks(Explorer):
     title = "Masks: who may look at whom"
     prompt = "Try: choose causal + padding and put the padding on the left. Which keys are left for the first row?"
 
-    @settled()
+    @fresh_torch()
     def __init__(
         self,
         query: Tensor | None = None,
@@ -81,8 +82,8 @@ class Masks(Explorer):
         query_tokens: Sequence[str] | None = None,
     ) -> None:
         if query is None and key is None:
-            query, key = _sentence.QUERY, _sentence.KEY
-            tokens = _sentence.TOKENS if tokens is None else tokens
+            query, key = sentence.QUERY, sentence.KEY
+            tokens = sentence.TOKENS if tokens is None else tokens
         if query is None:
             raise ValueError("Masks got a key but no query; pass both, or the query alone.")
         self.query = matrix("query", query, "(L, E)")
@@ -122,7 +123,7 @@ class Masks(Explorer):
             ),
         }
 
-    @settled()
+    @fresh_torch()
     def disabled(self, **state: Any) -> Mapping[str, str]:
         """Return the controls that do nothing in a complete state, each with the reason."""
         reasons = {}
@@ -147,7 +148,7 @@ class Masks(Explorer):
             keep = window_mask(L, S, window=state["window"])
         return keep & real, ~real
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return scores, mask and weights of one complete state."""
         S, E = self.key.shape
@@ -234,7 +235,7 @@ class Masks(Explorer):
             facts.append(("A float mask is added to the scores: 0 changes nothing, −∞ leaves a weight of 0.",))
         return tuple(facts)
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``scores``, ``mask`` and ``weights`` of a complete state."""
         (L, E), S = self.query.shape, len(self.key)

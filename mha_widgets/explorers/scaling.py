@@ -13,10 +13,11 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from mha_widgets.explorer import Explorer, Fact, Range, Toggle, Word
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import number
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
 from mha_widgets.figures import panels, plots
+from mha_widgets.kit.words import format_number
+from mha_widgets.view import Fact, Range, Toggle, Word
 
 ROWS = 1000  # random queries, each with keys of its own
 HEAD_DIMS = tuple(2**power for power in range(10))
@@ -74,7 +75,7 @@ class Scaling(Explorer):
     title = "Scaling: why scores are divided by √head_dim"
     prompt = "Try: switch the scale off, then widen head_dim to 512. How many keys are left, and how much gradient?"
 
-    @settled()
+    @fresh_torch()
     def __init__(self, num_keys: int = 16, seed: int = 0) -> None:
         for name, value in (("num_keys", num_keys), ("seed", seed)):
             if not isinstance(value, int) or isinstance(value, bool):
@@ -94,7 +95,7 @@ class Scaling(Explorer):
         """Return the controls that do nothing in a complete state, each with the reason."""
         return {"scale": "√1 = 1: dividing by it changes nothing."} if state["head_dim"] == 1 else {}
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return the scores and weights of one complete state, and the curves over every head_dim."""
         scores = _scores(self.num_keys, self.seed, **state)
@@ -129,10 +130,10 @@ class Scaling(Explorer):
         if record.scale:
             return told
         E = record.head_dim
-        root = number(math.sqrt(E))
+        root = format_number(math.sqrt(E))
         return (*told, (f"Temperature {root} without the scale is the same as temperature 1 with it: both divide by √{E}.",))
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``scores``, ``weights``, ``entropy`` and ``gradient`` of a complete state."""
         E, S = state["head_dim"], self.num_keys
@@ -186,7 +187,7 @@ def _distribution(record: Record) -> plots.Plot:
     edges = np.arange(-FURTHEST - 0.5, FURTHEST + 1)
     counts = np.histogram(record.scores, edges)[0]
     beyond = 1 - counts.sum() / record.scores.size
-    subtitle = f"standard deviation {number(record.scores.std())}" + (f", {beyond:.0%} outside" if beyond > 0.005 else "")
+    subtitle = f"standard deviation {format_number(record.scores.std())}" + (f", {beyond:.0%} outside" if beyond > 0.005 else "")
     panel = plots.lines(
         "Scores",
         subtitle,
@@ -198,7 +199,7 @@ def _distribution(record: Record) -> plots.Plot:
         filled=True,
     )
     parts = np.histogram(record.scores, PARTS)[0] / record.scores.size
-    names = [f"{number(low)} to {number(high)}" for low, high in zip(PARTS[1:-2], PARTS[2:-1], strict=True)]
+    names = [f"{format_number(low)} to {format_number(high)}" for low, high in zip(PARTS[1:-2], PARTS[2:-1], strict=True)]
     table = ["share of the scores"], ["below −10", *names, "above 10"], [[f"{part:.1%}" for part in parts]]
     return replace(panel, table=table, y={**panel.y, "showticklabels": False})
 
@@ -239,12 +240,12 @@ def _small(value: float) -> str:
 
 
 def _spread(record: Record) -> Fact:
-    E, root = record.head_dim, number(math.sqrt(record.head_dim))
-    divided = [root] * (record.scale and E > 1) + [f"temperature {number(record.temperature)}"] * (record.temperature != 1)
+    E, root = record.head_dim, format_number(math.sqrt(record.head_dim))
+    divided = [root] * (record.scale and E > 1) + [f"temperature {format_number(record.temperature)}"] * (record.temperature != 1)
     after = f"; divided by {' and by '.join(divided)}, of " if divided else ": "
     return (
         f"Dot products of {E} random feature{'s' * (E > 1)} have a standard deviation of about √{E} = {root}{after}"
-        f"{number(record.scores.std())} here.",
+        f"{format_number(record.scores.std())} here.",
     )
 
 

@@ -108,7 +108,7 @@ def bars(
         subtitle = ", ".join([subtitle, *names] if subtitle else names)
     x = labelled(labels, axis) | {"range": [-0.6, len(labels) - 0.4]}
     y = titled(height) | {"range": list(range)} | (_zero_line() if range[0] < 0 else {})
-    table = tuple(series), labels, [list(map(_number, values)) for values, _ in series.values()]
+    table = tuple(series), labels, [list(map(_format_number, values)) for values, _ in series.values()]
     return Plot(title, subtitle, data, x, y, table, below=label_height(labels), **more)
 
 
@@ -164,7 +164,7 @@ def lines(
             spot = {"x": x[[at]], "y": values[[at]], "mode": "markers", "marker": {"color": line["color"], "size": 10}}
             data.append(common | {"name": f"{name}, here"} | spot)
     low, high = map(float, np.log10([x.min(), x.max()]) if logarithmic else (x.min(), x.max()))
-    table = tuple(series), list(map(_number, x)), [list(map(_number, values)) for values in curves.values()]
+    table = tuple(series), list(map(_format_number, x)), [list(map(_format_number, values)) for values in curves.values()]
     left, right = (high - low) * 0.05 * (here is not None), (high - low) * _share(named)
     axes = titled(axis) | {"range": [low - left, high + right]} | ({"type": "log"} if logarithmic else {})
     return Plot(title, subtitle, data, axes, titled(height) | {"range": list(range)}, table, **more)
@@ -223,7 +223,7 @@ def arrows(title: str, subtitle: str, vectors: Mapping[str, tuple[Numbers, str]]
             }
         )
     ends = {"range": [-limit, limit], "showticklabels": False} | _zero_line()
-    table = tuple(vectors), ["x", "y"], [list(map(_number, vector)) for vector, _ in vectors.values()]
+    table = tuple(vectors), ["x", "y"], [list(map(_format_number, vector)) for vector, _ in vectors.values()]
     return Plot(title, subtitle, data, ends, ends | {"scaleratio": 1}, table, **({"size": (7, 7)} | more))
 
 
@@ -231,5 +231,5 @@ def _zero_line() -> dict[str, Any]:
     return {"zeroline": True, "zerolinecolor": colour("line")}
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.4g}".replace("-", "−")

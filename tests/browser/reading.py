@@ -9,8 +9,9 @@ from typing import Any
 
 from playwright.sync_api import Locator
 
-from mha_widgets.explorer import Explorer, Range, Toggle, View
-from mha_widgets.page import _plain, plain
+from mha_widgets.explorer import Explorer
+from mha_widgets.hosts.page import _compact, compact
+from mha_widgets.view import Range, Toggle, View
 
 READ = """(root, names) => {
   const all = (selector) => [...root.querySelectorAll(selector)];
@@ -60,13 +61,13 @@ def _given(part: dict[str, Any], own: Set[str] = frozenset()) -> dict[str, Any]:
 def drawn(root: Locator, names: Sequence[str]) -> dict[str, Any]:
     """Return everything that an explorer with these controls shows, with numbers as short as a page has them."""
     shown = root.evaluate(READ, names)
-    plot = _plain({"data": shown.pop("data"), "layout": shown.pop("layout")})
+    plot = _compact({"data": shown.pop("data"), "layout": shown.pop("layout")})
     return shown | {"width": plot["layout"]["width"]} | figure(**plot)
 
 
 def expected(view: View, width: int) -> dict[str, Any]:
     """Return what Python says that a view must show in so much room."""
-    plot = plain(view.figure)
+    plot = compact(view.figure)
     layout, meta = plot["layout"], plot["layout"]["meta"]
     if width < meta["narrow_below"]:
         layout |= {key: layout[key] | new if isinstance(new, dict) else new for key, new in meta["narrow"].items()}

@@ -11,8 +11,9 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 from reading import Reader, expected
 
-from mha_widgets import explorers, page
+from mha_widgets import explorers
 from mha_widgets.explorer import Explorer
+from mha_widgets.hosts import page
 
 HOSTILE = ["<pad>", "<s>", "</script>", "$x$", "🦜", "x" * 60, "", "<b>bold</b>", "&amp;", "%{z}", "#1d2430"]
 

@@ -8,8 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from mha_widgets.explorer import Choice, Explorer, Fact, Range, Toggle, Word
+from mha_widgets.explorer import Explorer
 from mha_widgets.figures import maps, panels
+from mha_widgets.view import Choice, Fact, Range, Toggle, Word
 
 
 class Parts(Explorer):

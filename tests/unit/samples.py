@@ -13,7 +13,6 @@ from mha_widgets import Captured, capture
 from mha_widgets.explorer import Explorer
 
 
-
 def captured() -> Captured:
     layer = nn.TransformerDecoderLayer(15, 3, 7, batch_first=True, dtype=torch.float64).eval()
     with capture(layer) as weights:

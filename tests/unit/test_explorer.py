@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mha_widgets.explorer import Choice, Explorer, Range, Toggle
+from mha_widgets.explorer import Explorer
+from mha_widgets.view import Choice, Range, Toggle
 
 
 def test_state_fills_in_defaults(parts: Explorer) -> None:

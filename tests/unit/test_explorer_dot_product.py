@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from samples import words
 
-from mha_widgets import explorers, markup
+from mha_widgets import explorers
 from mha_widgets.explorers.dot_product import DotProduct, Record
+from mha_widgets.hosts import markup
 
 
 def record(explorer: DotProduct | None = None, **state: Any) -> Record:

@@ -11,9 +11,10 @@ import torch
 from samples import words
 from torch.nn import functional as F
 
-from mha_widgets import explorers, markup
-from mha_widgets.explorers import _sentence
+from mha_widgets import explorers
 from mha_widgets.explorers.dropout import Dropout, Record
+from mha_widgets.hosts import markup
+from mha_widgets.kit import sentence
 
 torch.manual_seed(0)
 OWN = {"weights": torch.randn(5, 7).double().softmax(dim=-1)}
@@ -41,13 +42,13 @@ def test_each_weight_is_dropped_or_divided(explorer: Dropout, p: float) -> None:
 
 def test_the_first_thing_seen_is_that_rows_no_longer_sum_to_1() -> None:
     torch.manual_seed(0)
-    dropped = F.dropout((_sentence.QUERY @ _sentence.KEY.T / 2).softmax(dim=-1), p=0.4)
+    dropped = F.dropout((sentence.QUERY @ sentence.KEY.T / 2).softmax(dim=-1), p=0.4)
     assert record().dropped.tolist() == dropped.tolist()
     sums = dropped.sum(dim=-1)
     low, high = int(sums.argmin()), int(sums.argmax())
     row, column = divmod(int(dropped.argmax()), 6)
     assert sums[low] < 0.5 and sums[high] > 1.5 and dropped.max() > 1
-    token = _sentence.TOKENS
+    token = sentence.TOKENS
     assert words(Dropout())[:3] == [
         f"Dropped: {int((dropped == 0).sum())} of 36 weights; the others are divided by 1 − 0.4 = 0.60.",
         f"The rows no longer sum to 1: “{token[low]}” (row {low}) to {sums[low]:.2f}, "
@@ -99,7 +100,7 @@ def test_the_mean_of_many_draws_comes_back_to_the_weights(draws: int) -> None:
     assert facts[1] == f"The mean row sums lie between {sums.min():.2f} and {sums.max():.2f}: the more draws, the closer to 1."
     row, column = divmod(int(np.abs(r.dropped - r.weights).argmax()), 6)
     off = f"{r.dropped[row, column]:.2f} instead of {r.weights[row, column]:.2f}."
-    assert facts[2].endswith(f"“{_sentence.TOKENS[row]}” → “{_sentence.TOKENS[column]}”, {off}")
+    assert facts[2].endswith(f"“{sentence.TOKENS[row]}” → “{sentence.TOKENS[column]}”, {off}")
 
 
 def test_rows_that_have_lost_every_key_are_told() -> None:

@@ -14,8 +14,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from mha_widgets.attention.call import Call, Path
+from mha_widgets.attention.cost import cost, fast_path_enabled
 from mha_widgets.explorers import FastPath
-from mha_widgets.explorers._counting import cost, fast_path_enabled
 from mha_widgets.explorers.fast_path import ASKED, Record
 
 EXPLORER = FastPath(L=8)

@@ -12,7 +12,7 @@ from samples import makes_sense, states_of, words
 from torch import nn
 
 from mha_widgets import MultiheadAttention, explorers
-from mha_widgets.explorers._habits import habit, habits
+from mha_widgets.kit.habits import habit, habits
 
 EXAMPLE = explorers.Heads()
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from mha_widgets.attention.call import Path
 from mha_widgets.explorers import MaskArguments
-from mha_widgets.explorers.mask_arguments import Record
+from mha_widgets.explorers.mask_arguments.explorer import Record
 
 WRONG = {"polarity": "wrong way round"}
 INF = np.inf

@@ -10,8 +10,8 @@ import pytest
 import torch
 from samples import words
 
-from mha_widgets import markup
 from mha_widgets.explorers.scaling import HEAD_DIMS, Record, Scaling
+from mha_widgets.hosts import markup
 
 SMALL = {"num_keys": 7, "seed": 3}
 

@@ -12,15 +12,16 @@ import plotly.graph_objects as go
 import pytest
 from samples import states_of
 
-from mha_widgets import explorers, page
+from mha_widgets import explorers
 from mha_widgets.explorer import Explorer
 from mha_widgets.figures.theme import COLOURS
-from mha_widgets.live import Live
+from mha_widgets.hosts import page
+from mha_widgets.hosts.live import Live
 
 
 def drawn(figure: go.Figure) -> dict[str, Any]:
     """Return a figure without the ids of its traces and what is empty."""
-    plain = page.plain(figure)
+    plain = page.compact(figure)
     for trace in plain["data"]:
         trace.pop("uid", None)
     layout = filled(plain["layout"])

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mha_widgets import markup
 from mha_widgets.figures.maps import Map
 from mha_widgets.figures.panels import TIGHTEST, TITLE_LETTER, WIDE, draw, literal
+from mha_widgets.hosts import markup
 
 VALUES = np.arange(15.0).reshape(3, 5) / 14
 ONE = Map("Weights", "rows sum to 1", VALUES, ["a", "b", "c"], ["p", "q", "r", "s", "t"], colours="weight")

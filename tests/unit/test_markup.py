@@ -6,8 +6,9 @@ import re
 
 import plotly.graph_objects as go
 
-from mha_widgets import explorers, markup
+from mha_widgets import explorers
 from mha_widgets.explorer import Explorer
+from mha_widgets.hosts import markup
 
 
 def test_a_table_names_blocked_and_nan_cells() -> None:

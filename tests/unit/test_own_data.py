@@ -15,8 +15,8 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 from mha_widgets import explorers
 from mha_widgets.attention import padding_mask
-from mha_widgets.explorers._words import strongest
-from mha_widgets.page import plain
+from mha_widgets.hosts.page import compact
+from mha_widgets.kit.words import strongest
 
 CATALOG = explorers.catalog()
 OF_MODULES = ("Heads", "PackedProjection", "BatchFirst", "MaskArguments")
@@ -39,7 +39,7 @@ def test_the_reader_s_settings_change_nothing_and_stay(name: str, monkeypatch: p
     finally:
         torch.set_default_device(None)
         torch.set_default_dtype(torch.float32)
-    assert plain(view.figure) == plain(expected.figure)
+    assert compact(view.figure) == compact(expected.figure)
     assert (view.facts, view.code, seeded) == (expected.facts, expected.code, [])
 
 

@@ -13,8 +13,10 @@ import plotly.graph_objects as go
 import pytest
 from samples import states_of
 
-from mha_widgets import explorers, page
-from mha_widgets.explorer import Choice, Explorer
+from mha_widgets import explorers
+from mha_widgets.explorer import Explorer
+from mha_widgets.hosts import page
+from mha_widgets.view import Choice
 
 
 def assembled(data: dict[str, Any], indices: list[int]) -> dict[str, Any]:
@@ -95,10 +97,10 @@ def test_too_many_states_name_the_controls_and_their_counts(parts: Explorer) -> 
         parts.to_html()
 
 
-def test_plain_figures_hold_short_numbers_nulls_and_roles() -> None:
+def test_compact_figures_hold_short_numbers_nulls_and_roles() -> None:
     figure = go.Figure(go.Heatmap(z=np.array([[1 / 3, np.nan], [2.0, -np.inf]]), colorscale=[[0, "#1d2430"], [1, "#123456"]]))
     figure.update_layout(title_text="#1d2430", font_color="#1d2430", template={})
-    plain = page.plain(figure)
+    plain = page.compact(figure)
     assert plain["data"][0]["z"] == [[0.33333, None], [2, None]]
     assert plain["data"][0]["colorscale"] == [[0, "--mha-ink"], [1, "#123456"]]
     assert (plain["layout"]["title"]["text"], plain["layout"]["font"]["color"]) == ("#1d2430", "--mha-ink")

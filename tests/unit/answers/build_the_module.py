@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from answers import Answers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from answers import Answers
 from mha_widgets import MultiheadAttention
 
 

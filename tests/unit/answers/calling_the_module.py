@@ -3,8 +3,9 @@
 from typing import Any
 
 import torch
-from answers import Answers
 from torch import Tensor, nn
+
+from answers import Answers
 
 
 def received(module: nn.MultiheadAttention, x: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 """Answers to the exercises on dot products."""
 
 import torch
-from answers import Answers
 from torch import Tensor
 from torch.nn import functional as F
+
+from answers import Answers
 
 
 def lookup(dim: int) -> object:

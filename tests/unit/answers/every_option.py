@@ -3,9 +3,10 @@
 from typing import Any
 
 import torch
-from answers import Answers
 from torch import Tensor
 from torch.nn import functional as F
+
+from answers import Answers
 
 
 def dropped(weights: Tensor, p: float) -> Tensor:

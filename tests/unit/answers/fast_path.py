@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 
 import torch
-from answers import Answers
 from torch import Tensor, nn
+
+from answers import Answers
 
 
 def block(module: nn.MultiheadAttention, norm: nn.Module, x: Tensor) -> Tensor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from answers import Answers
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from answers import Answers
 
 
 def attention(

@@ -3,8 +3,9 @@
 from typing import Any
 
 import torch
-from answers import Answers
 from torch import Tensor
+
+from answers import Answers
 
 
 def decoder_mask(lengths: list[int], L: int, num_heads: int) -> Tensor:

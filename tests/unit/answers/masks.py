@@ -1,8 +1,8 @@
 """Answers to the exercises on masks."""
 
 import torch
-from answers import Answers
 
+from answers import Answers
 from mha_widgets import causal_mask, padding_mask, window_mask
 
 POSITION = torch.arange(6)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from answers import Answers
 from torch import Tensor, nn
+
+from answers import Answers
 
 
 def swap(columns: bool = True, biases: bool = True, weights: bool = True, last_bias: bool = False) -> object:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import torch
-from answers import Answers
 from torch import Tensor
 from torch.nn import functional as F
+
+from answers import Answers
 
 
 def attention(values_from_y: bool = True, scale_of_query: bool = True) -> object:

@@ -3,9 +3,10 @@
 import math
 
 import torch
-from answers import Answers
 from torch import Tensor
 from torch.nn import functional as F
+
+from answers import Answers
 
 
 def attend(axis: int) -> object:

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from answers import Answers
 from torch import Tensor, nn
+
+from answers import Answers
 
 
 def blocked(x: Tensor, padding: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import nn
 
-from mha_widgets.explorer import Fact
+from mha_widgets.view import Fact
 
 WHAT = {
     "bias": "a key that add_bias_kv learns, with its value",
@@ -24,10 +24,10 @@ def appended(module: nn.Module) -> tuple[str, ...]:
     return ("bias",) * (module.bias_k is not None) + ("zero",) * module.add_zero_attn
 
 
-def told(names: Sequence[str], heads: Iterable[np.ndarray], parameters: int) -> Fact:
+def describe_appended(names: Sequence[str], heads: Iterable[np.ndarray], parameters: int) -> Fact:
     """Say what appended columns are and what they cost, given the weights (L, S) of the heads.
 
-    >>> told(["bias"], [np.array([[0.75, 0.25]])], 304)[0].split("; ")[1:]
+    >>> describe_appended(["bias"], [np.array([[0.75, 0.25]])], 304)[0].split("; ")[1:]
     ["it takes up to 0.25 of a row's weight. The fast path takes no such call", '304 numbers are learned.']
     """
     heads = list(heads)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from mha_widgets.attention import MultiheadAttention, fast_path
 from mha_widgets.attention.call import Call
 from mha_widgets.attention.pitfalls import pitfalls
-from mha_widgets.explorer import Choice, Control, Range, Toggle
-from mha_widgets.explorers._given_call import MASKS, given, most_added, sizes
-from mha_widgets.explorers._inputs import labels
-from mha_widgets.explorers._written_call import calls
+from mha_widgets.explorers.module.given_call import MASKS, check_call, largest_mask_term, sizes
+from mha_widgets.explorers.module.written_call import calls
+from mha_widgets.kit.tensors import labels
+from mha_widgets.view import Choice, Control, Range, Toggle
 
 MOST_POSITIONS, MOST_HEADS = 2048, 64
 MOST_TOGETHER = 8  # heads that can be drawn together
@@ -39,7 +39,7 @@ class OwnCall:
         query_tokens: Sequence[Any] | None,
         forward_arguments: Mapping[str, Any],
     ) -> None:
-        self._call = given(module, query, key, value, forward_arguments)
+        self._call = check_call(module, query, key, value, forward_arguments)
         self._buffers = [buffer.clone() for buffer in self._call.module.buffers()]
         self.N, L, S = sizes(self._call)
         H = module.num_heads
@@ -146,7 +146,7 @@ class OwnCall:
     def _pitfalls_of(self, *settings: tuple[str, Any]) -> tuple[str, ...]:
         call = self._whole(dict(settings))
         path = call.path()
-        told = pitfalls(call, path, most_added(call, path))  # which asks only where all of a row is -inf
+        told = pitfalls(call, path, largest_mask_term(call, path))  # which asks only where all of a row is -inf
         dropped = self.large and call.module.training and call.module.dropout > 0
         return (*told, "The maps of so large a call are those from before dropout.") if dropped else told
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from mha_widgets.explorer import Fact
+from mha_widgets.view import Fact
 
 MOST_TOLD = 8
 

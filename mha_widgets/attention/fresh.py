@@ -12,7 +12,7 @@ _ALONE = threading.RLock()  # random numbers and default types are the whole pro
 
 
 @contextmanager
-def settled(seed: int | None = None) -> Iterator[None]:
+def fresh_torch(seed: int | None = None) -> Iterator[None]:
     """Make tensors on the CPU, in float32 and without autocast for a while, whatever the reader has set.
 
     Their random numbers go on afterwards as if nothing had been.
@@ -20,7 +20,7 @@ def settled(seed: int | None = None) -> Iterator[None]:
     Args:
         seed: what to draw from meanwhile, if anything is drawn.
 
-    >>> with settled(seed=0):
+    >>> with fresh_torch(seed=0):
     ...     drawn = torch.randn(1)
     >>> drawn == torch.randn(1, generator=torch.Generator().manual_seed(0))
     tensor([True])

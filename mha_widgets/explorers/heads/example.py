@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from mha_widgets.explorers._own_module import empty
+from mha_widgets.kit.module import empty
 
 X = torch.eye(6, 8)
 CODE = """\
@@ -16,7 +16,7 @@ module.out_proj.weight.data = torch.eye(8)
 x = torch.eye(6, 8)  # (L, E): position i is the i-th unit vector"""
 
 
-def example() -> nn.MultiheadAttention:
+def make_module() -> nn.MultiheadAttention:
     """Return the module that the program makes, with four heads of two features: the plane of the circle."""
     angle = torch.arange(8) * torch.pi / 4
     spot = 4 * torch.stack([angle.cos(), angle.sin()])

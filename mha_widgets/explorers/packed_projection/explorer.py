@@ -12,24 +12,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mha_widgets.attention import MultiheadAttention
-from mha_widgets.explorer import Choice, Control, Explorer, Fact, Range, Toggle, Word
-from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, labels, one_type
-from mha_widgets.explorers._own_module import (
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
+from mha_widgets.explorers.packed_projection.figure import THIRDS, Record, packed_map, product_maps, separate_maps
+from mha_widgets.figures import panels
+from mha_widgets.kit import sentence
+from mha_widgets.kit.module import (
     all_by_hand,
     as_code,
     biases,
     check_output,
-    copied,
+    copy_for_inference,
     cut,
     head_words,
     inputs_for,
     thirds,
 )
-from mha_widgets.explorers._packed_figure import THIRDS, Record, packed_map, product_maps, separate_maps
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import difference, number, quoted, vector
-from mha_widgets.figures import panels
+from mha_widgets.kit.tensors import assignment, labels, one_type
+from mha_widgets.kit.words import difference, format_number, quoted, vector
+from mha_widgets.view import Choice, Control, Fact, Range, Toggle, Word
 
 LARGEST = 128  # features whose matrix can still be looked at
 
@@ -60,7 +61,7 @@ class PackedProjection(Explorer):
     title = "in_proj_weight: three projections in one matrix"
     prompt = "Try: set kdim to 5, and see what becomes of in_proj_weight and of the size that its numbers start with."
 
-    @settled()
+    @fresh_torch()
     def __init__(
         self,
         module: nn.MultiheadAttention | MultiheadAttention | None = None,
@@ -81,9 +82,9 @@ class PackedProjection(Explorer):
             self.controls["vdim"] = Choice("vdim", (8, 3), 8, "Features of the values' input; embed_dim is 8.")
             self.controls["bias"] = Toggle("bias", default=True, help="Add biases in the projections.")
             cuts, own = (1, 2, 4), 2
-            self.tokens = self.key_tokens = labels("tokens", _sentence.TOKENS if tokens is None else tokens, 6, "positions")
+            self.tokens = self.key_tokens = labels("tokens", sentence.TOKENS if tokens is None else tokens, 6, "positions")
         else:
-            self.module = copied(module)
+            self.module = copy_for_inference(module)
             self.prompt = "Try: choose query, then value. At which row does the framed slice start, and why there?"
             if (E := self.module.embed_dim) > LARGEST:
                 raise ValueError(f"module has embed_dim={E}, a matrix too large to look at; pass one with at most {LARGEST}.")
@@ -109,14 +110,14 @@ class PackedProjection(Explorer):
     def _called(self, state: Mapping[str, Any]) -> tuple[nn.MultiheadAttention, tuple[Tensor, Tensor, Tensor], list[str]]:
         if self.module is not None:
             return cut(self.module, state["num_heads"]), self.inputs, self.names
-        with settled(seed=0):
+        with fresh_torch(seed=0):
             x = torch.randn(6, 8)
             module = nn.MultiheadAttention(8, state["num_heads"], bias=state["bias"], kdim=state["kdim"], vdim=state["vdim"])
         widths = (8, state["kdim"], state["vdim"])
         names = ["x" if width == 8 else f"x[:, :{width}]" for width in widths]
         return module.requires_grad_(False), (x, x[:, : widths[1]], x[:, : widths[2]]), names
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return the matrices, the slice of a complete state, and what comes of it.
 
@@ -174,7 +175,7 @@ class PackedProjection(Explorer):
             (f"{total:,} parameters, {biased}; num_heads only decides where they are cut.",),
         )
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``weight``, ``projected`` and, for the example, ``by_hand``."""
         module, inputs, names = self._called(state)
@@ -218,7 +219,7 @@ def _told_product(record: Record) -> Fact:
 
 def _told_scale(record: Record) -> Fact:
     E, F = record.x.shape[1], record.weight.shape[1]
-    packed, alone = (number(math.sqrt(6 / (E + rows))) for rows in (3 * E, F))
+    packed, alone = (format_number(math.sqrt(6 / (E + rows))) for rows in (3 * E, F))
     together, apart = f"±√(6 ⁄ ({E} + {3 * E})) = ±{packed}", f"±√(6 ⁄ ({E} + {F})) = ±{alone}"
     if record.packed is None:
         name = f"{record.third[0]}_proj_weight"

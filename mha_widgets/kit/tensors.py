@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def plain(name: str, tensor: Tensor, letters: str = "") -> None:
+def check_tensor(name: str, tensor: Tensor, letters: str = "") -> None:
     """Say what is wrong with what is no ordinary tensor of real floating-point numbers."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}; pass a tensor{letters and ' '}{letters}: torch.as_tensor makes one.")
@@ -35,13 +35,13 @@ def one_type(**tensors: Tensor) -> None:
 
 def matrix(name: str, tensor: Tensor, letters: str) -> Tensor:
     """Return a 2D tensor of finite numbers, detached and at least float32, or say what is wrong with it."""
-    plain(name, tensor, letters)
+    check_tensor(name, tensor, letters)
     if tensor.dim() != 2:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; pass one sequence, {letters}{_one_of(name, tensor)}.")
     if 0 in tensor.shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; pass at least one position and one feature.")
     check_finite(name, tensor)
-    return copied(tensor)
+    return copy_to_cpu(tensor)
 
 
 def _one_of(name: str, tensor: Tensor) -> str:
@@ -50,7 +50,7 @@ def _one_of(name: str, tensor: Tensor) -> str:
     return f": {name}[{', '.join('0' * (tensor.dim() - 2))}], if batches come first" if tensor.dim() > 2 else ""
 
 
-def copied(tensor: Tensor) -> Tensor:
+def copy_to_cpu(tensor: Tensor) -> Tensor:
     """Return a copy on the CPU, at least float32: numpy has no bfloat16. It stays, whatever becomes of the original."""
     return tensor.detach().to("cpu", torch.promote_types(tensor.dtype, torch.float32), copy=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import ipywidgets as widgets
@@ -14,9 +14,12 @@ import plotly.graph_objects as go
 import traitlets
 from plotly.basedatatypes import BasePlotlyType
 
-from mha_widgets import markup
-from mha_widgets.explorer import Choice, Control, Explorer, Toggle, View
 from mha_widgets.figures.theme import dark
+from mha_widgets.hosts import markup
+from mha_widgets.view import Choice, Control, Toggle, View
+
+if TYPE_CHECKING:
+    from mha_widgets.explorer import Explorer
 
 COPY = ' onclick="navigator.clipboard.writeText(this.parentNode.querySelector(\'code\').textContent);this.textContent=\'Copied\'"'
 
@@ -125,7 +128,7 @@ class Live:
             return
         self._error.value = ""
         self._redrawn()
-        self._told()
+        self._show_words()
 
     def _redrawn(self, _: Any = None) -> None:
         with self._alone:
@@ -143,7 +146,7 @@ class Live:
             data, layout = dark(data), dark(layout)
         update(self.figure, data, layout)
 
-    def _told(self) -> None:
+    def _show_words(self) -> None:
         view: View = self._last
         self._facts.value = f'<ul class="mha-facts">{markup.facts(view.facts)}</ul>'
         self._fill_code()

@@ -18,12 +18,12 @@ from mha_widgets.attention import trace
 from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.steps import append_positions, attention_weights, in_projection, merge_heads
 from mha_widgets.attention.trace import called, difference, effective_mask, unlike
-from mha_widgets.explorers._example_call import ExampleCall
-from mha_widgets.explorers._own_call import SEED, OwnCall
+from mha_widgets.explorers.module.example_call import ExampleCall
+from mha_widgets.explorers.module.own_call import SEED, OwnCall
 
 
 @dataclass(frozen=True)
-class Made:
+class CallResult:
     """A call, and all that is shown of it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Made:
     look: Callable[[int, int], tuple[Tensor, Tensor | None]]
 
 
-def made(source: ExampleCall | OwnCall, *settings: tuple[str, Any]) -> Made:
+def make_call(source: ExampleCall | OwnCall, *settings: tuple[str, Any]) -> CallResult:
     """Make the call of these settings, under the caller's gradient mode; the reader's own draws from a seed."""
     state = dict(settings)
     call = source.call(state)
@@ -57,7 +57,7 @@ def made(source: ExampleCall | OwnCall, *settings: tuple[str, Any]) -> Made:
         return _large(source, state, call) if source.large else _traced(source, state, call)
 
 
-def _traced(source: ExampleCall | OwnCall, state: dict[str, Any], call: Call) -> Made:
+def _traced(source: ExampleCall | OwnCall, state: dict[str, Any], call: Call) -> CallResult:
     traced = trace(*call)
     output, weights = traced.returned
     every = traced["weights_after_dropout"].detach()  # (N, H, L, S)
@@ -74,14 +74,14 @@ def _traced(source: ExampleCall | OwnCall, state: dict[str, Any], call: Call) ->
         return every[n, head], None if mask is None else mask[n, head]
 
     shapes = _start(source, state, call) + shapes
-    return Made(call, traced.path, traced.why_not_fast_path, told, output.detach(), weights, shapes, look)
+    return CallResult(call, traced.path, traced.why_not_fast_path, told, output.detach(), weights, shapes, look)
 
 
 def _start(source: ExampleCall | OwnCall, state: dict[str, Any], call: Call) -> str:
     return source.alone(state) + f"query {tuple(call.query.shape)}, key {tuple(call.key.shape)} → "
 
 
-def _large(source: OwnCall, state: dict[str, Any], call: Call) -> Made:
+def _large(source: OwnCall, state: dict[str, Any], call: Call) -> CallResult:
     """Make a call whose weights are too many to be held together: those of one head at a time are computed."""
     with parametrize.cached():  # some weights change with every reading
         path = call.path()
@@ -97,7 +97,7 @@ def _large(source: OwnCall, state: dict[str, Any], call: Call) -> Made:
         ours = ours.transpose(0, 1)
     told = (*unlike(difference("output", ours, output), path, joined), *source.warnings(state))
     look = functools.partial(_one_head, call, path, q, k)
-    return Made(call, path, (), told, output, None, f"{_start(source, state, call)}output {tuple(output.shape)}.", look)
+    return CallResult(call, path, (), told, output, None, f"{_start(source, state, call)}output {tuple(output.shape)}.", look)
 
 
 def _projected(call: Call) -> tuple[Tensor, Tensor, Tensor]:

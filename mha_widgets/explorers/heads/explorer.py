@@ -13,16 +13,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mha_widgets.attention import MultiheadAttention
-from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
-from mha_widgets.explorers import _head_example, _sentence
-from mha_widgets.explorers._habits import habits
-from mha_widgets.figures.head_maps import PALETTE, HeadMap, JoinedHeads
-from mha_widgets.explorers._inputs import assignment, labels, matrix, one_type
-from mha_widgets.explorers._own_module import as_code, biases, check_output, copied, cut, head_words
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import number, quoted
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
+from mha_widgets.explorers.heads import example
 from mha_widgets.figures import panels
+from mha_widgets.figures.head_maps import PALETTE, HeadMap, JoinedHeads
 from mha_widgets.figures.maps import Map
+from mha_widgets.kit import sentence
+from mha_widgets.kit.habits import habits
+from mha_widgets.kit.module import as_code, biases, check_output, copy_for_inference, cut, head_words
+from mha_widgets.kit.tensors import assignment, labels, matrix, one_type
+from mha_widgets.kit.words import format_number, quoted
+from mha_widgets.view import Choice, Fact, Toggle, Word
 
 MOST_MAPS, MOST_POSITIONS, MOST_FEATURES = 16, 128, 32  # that can be looked at together
 
@@ -89,7 +91,7 @@ class Heads(Explorer):
     title = "Heads: one embedding, cut into slices"
     prompt = "Try: average the heads, as nn.MultiheadAttention does by default, and look for what each head was doing."
 
-    @settled()
+    @fresh_torch()
     def __init__(
         self,
         module: nn.MultiheadAttention | MultiheadAttention | None = None,
@@ -100,9 +102,9 @@ class Heads(Explorer):
             raise ValueError(f"Heads got {'x but no module' if module is None else 'a module but no x'}; pass both, or neither.")
         self._example = module is None
         if module is None or x is None:
-            module, x = _head_example.example(), _head_example.X
-            tokens = _sentence.TOKENS if tokens is None else tokens
-        self.module = copied(module)
+            module, x = example.make_module(), example.X
+            tokens = sentence.TOKENS if tokens is None else tokens
+        self.module = copy_for_inference(module)
         self.x = matrix("x", x, "(L, E)")
         one_type(**{"the module": module.out_proj.weight, "x": x})
         self._check()
@@ -150,7 +152,7 @@ class Heads(Explorer):
             reasons |= dict.fromkeys(("average_attn_weights", "head", "merge"), "There is only one head.")
         return reasons
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return the weights of every head, and the output for a way to join them.
 
@@ -216,14 +218,14 @@ class Heads(Explorer):
         each = (f"{width}: each head has {_counted(E // H, 'feature')} of its own.",)
         return (habits(shown, record.tokens, record.averaged), _hidden(record), each, _told_join(record), *masked, size)
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes ``weights`` and ``output`` of a complete state."""
         (L, E), H, averaged = self.x.shape, state["num_heads"], state["average_attn_weights"]
         wrong, mask = state["merge"] == "reshape", state["attn_mask"] == "causal"
         lines = ["import torch", "from torch import nn"]
         if self._example:
-            lines += _head_example.CODE.format(H=H).split("\n")
+            lines += example.CODE.format(H=H).split("\n")
         else:
             written = as_code(self.module, H)
             lines += written if written[0].startswith("#") else [*written, assignment("x", self.x)]
@@ -314,5 +316,5 @@ def _told_join(record: Record) -> Fact:
         Word(f"{strange} of {L * E} features", "warn"),
         " are another position's, and no error says so: "
         f"row 0 holds {heads} for {positions} instead of {H} heads for its own, "
-        f"and the output is off by up to {number(record.damage)}.",
+        f"and the output is off by up to {format_number(record.damage)}.",
     )

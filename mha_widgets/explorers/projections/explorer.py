@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from mha_widgets.attention import softmax
-from mha_widgets.explorer import Choice, Explorer, Fact, Toggle, Word
-from mha_widgets.explorers import _projection_example as example
-from mha_widgets.explorers import _sentence
-from mha_widgets.explorers._inputs import assignment, check_scores, labels, matrix, one_type
-from mha_widgets.explorers._projection_figure import SYMBOLS, Record, maps
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import difference, number, quoted, strongest, vector
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
+from mha_widgets.explorers.projections.figure import SYMBOLS, Record, maps
 from mha_widgets.figures import panels
+from mha_widgets.kit import sentence
+from mha_widgets.kit.tensors import assignment, check_scores, labels, matrix, one_type
+from mha_widgets.kit.words import difference, format_number, quoted, strongest, vector
+from mha_widgets.view import Choice, Fact, Toggle, Word
 
 
 class Projections(Explorer):
@@ -45,7 +45,7 @@ class Projections(Explorer):
     title = "Projections: one sentence, three roles"
     prompt = "Try: shuffle the words, and look for one that now looks at other words than before."
 
-    @settled()
+    @fresh_torch()
     def __init__(
         self,
         x: Tensor | None = None,
@@ -61,11 +61,11 @@ class Projections(Explorer):
         given = {"x": x, "w_q": w_q, "w_k": w_k, "w_v": w_v}
         missing = [name for name, tensor in given.items() if tensor is None]
         if len(missing) == 4 and y is None:
-            given = {"x": example.X, "w_q": example.W_Q, "w_k": example.W_K, "w_v": example.W_V}
-            y = example.OTHER
-            tokens = _sentence.TOKENS if tokens is None else tokens
-            key_tokens = example.OTHER_TOKENS if key_tokens is None else key_tokens
-            features = _sentence.FEATURES if features is None else features
+            given = {"x": sentence.X, "w_q": sentence.W_Q, "w_k": sentence.W_K, "w_v": sentence.W_V}
+            y = sentence.OTHER
+            tokens = sentence.TOKENS if tokens is None else tokens
+            key_tokens = sentence.OTHER_TOKENS if key_tokens is None else key_tokens
+            features = sentence.FEATURES if features is None else features
         elif missing:
             raise ValueError(f"Projections got no {' and no '.join(missing)}; pass x, w_q, w_k and w_v, or nothing.")
         self.x = matrix("x", given["x"], "(L, E)")
@@ -105,7 +105,7 @@ class Projections(Explorer):
     def _looked_at(self, state: Mapping[str, Any]) -> Tensor:
         return self.x if self.y is None or state["key_from"] == "self" else self.y
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return the projections, the weights and the output of a complete state."""
         own = state["key_from"] == "self"
@@ -155,7 +155,7 @@ class Projections(Explorer):
             facts.append(_told_shuffle(record))
         return tuple(facts)
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes everything that is shown for a complete state."""
         own, E = state["key_from"] == "self", self.x.shape[1]
@@ -224,7 +224,7 @@ def _told_identity(record: Record) -> Fact:
         return (f"{start}; no word looks at another more than at itself.",)
     row, column = others[0], int(record.scores[others[0]].argmax())
     pair = quoted(record.rows[row], "query"), " at ", quoted(record.columns[column], "key")
-    scores = f"q·k ÷ √{record.x.shape[1]} is {number(record.scores[row, column])} instead of {number(own[row])}"
+    scores = f"q·k ÷ √{record.x.shape[1]} is {format_number(record.scores[row, column])} instead of {format_number(own[row])}"
     most = f"{start}; {len(own) - len(others)} of {len(own)} words look at nothing more than at themselves, but "
     return (most, *pair, f", which is longer ({scores}).")
 
@@ -236,7 +236,7 @@ def _told_direction(record: Record) -> Fact:
     row, column = np.unravel_index(apart.argmax(), apart.shape)
     one, other = quoted(record.rows[row], "query"), quoted(record.columns[column], "key")
     back = quoted(record.rows[column], "query"), " → ", quoted(record.columns[row], "key")
-    there, here = number(record.scores[row, column]), number(record.scores[column, row])
+    there, here = format_number(record.scores[row, column]), format_number(record.scores[column, row])
     scale = f"q·k ÷ √{record.x.shape[1]}"
     return (f"Scores, {scale}, have a direction: ", one, " → ", other, f" {there}, ", *back, f" {here}.")
 

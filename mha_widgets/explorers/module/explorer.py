@@ -14,18 +14,19 @@ import torch
 from torch import Tensor, nn
 
 from mha_widgets.attention import MultiheadAttention
-from mha_widgets.explorer import Explorer, Fact, Word
-from mha_widgets.explorers._appended import appended, told
-from mha_widgets.explorers._example_call import ExampleCall
-from mha_widgets.explorers._given_call import refused
-from mha_widgets.explorers._inputs import copied
-from mha_widgets.explorers._made_call import Made, made
-from mha_widgets.explorers._own_call import OwnCall
-from mha_widgets.explorers._reduced import block, reduced
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._words import number, quoted
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
+from mha_widgets.explorers.module.appended import appended, describe_appended
+from mha_widgets.explorers.module.example_call import ExampleCall
+from mha_widgets.explorers.module.given_call import refused
+from mha_widgets.explorers.module.made_call import CallResult, make_call
+from mha_widgets.explorers.module.own_call import OwnCall
 from mha_widgets.figures import panels
 from mha_widgets.figures.maps import Map
+from mha_widgets.figures.reduced import block, reduced
+from mha_widgets.kit.tensors import copy_to_cpu
+from mha_widgets.kit.words import format_number, quoted
+from mha_widgets.view import Fact, Word
 
 FEATURE = ("feature", "soft")
 
@@ -101,7 +102,7 @@ class Module(Explorer):
     prompt = "Try: switch add_zero_attn on. Where do the weights of the last column come from, and what did they cost?"
     page_controls = ("num_heads", "add_zero_attn", "key_padding_mask", "attn_mask", "need_weights", "sample")
 
-    @settled()
+    @fresh_torch()
     def __init__(
         self,
         module: nn.MultiheadAttention | MultiheadAttention | None = None,
@@ -124,7 +125,7 @@ class Module(Explorer):
             self.page_controls = ()
             self.prompt = self._source.prompt
         self.controls = self._source.controls
-        self._made = functools.lru_cache(maxsize=1)(functools.partial(made, self._source))
+        self._made = functools.lru_cache(maxsize=1)(functools.partial(make_call, self._source))
         if isinstance(self._source, OwnCall):
             self.compute(**self.complete())  # says now what torch would refuse
 
@@ -132,7 +133,7 @@ class Module(Explorer):
         """Return the controls that do nothing in a complete state, each with the reason."""
         return self._source.disabled(state)
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Make the call of a complete state, and return what happens in it.
 
@@ -173,16 +174,16 @@ class Module(Explorer):
         if record.warnings:
             facts.append((Word(" ".join(record.warnings), "warn"),))
         if record.appended:
-            return (*facts, told(record.appended, record.heads.values(), record.parameters))
+            return (*facts, describe_appended(record.appended, record.heads.values(), record.parameters))
         return (*facts, (f"The module learns {record.parameters:,} numbers, however many heads share them.",))
 
-    @settled()
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes the call of a complete state."""
         return self._source.program(state)
 
 
-def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: Made) -> Record:
+def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: CallResult) -> Record:
     module, n, output, weights = made.call.module, source.index(state), made.output, made.weights
     chosen = range(module.num_heads) if state.get("head", "all") == "all" else [state["head"]]
     looks = {head: made.look(n, head) for head in chosen}
@@ -212,7 +213,7 @@ def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: Made)
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    return copied(tensor).numpy()
+    return copy_to_cpu(tensor).numpy()
 
 
 def _nan(values: np.ndarray) -> np.ndarray | None:
@@ -250,4 +251,4 @@ def _sharpest(record: Record) -> Fact:
     if row[head].max() == 0:
         return (query, " has a row of ", Word("zeros", "warn"), ": nothing is left for it to look at.")
     key = record.columns[int(row[head].argmax())]
-    return (query, " looks most at ", quoted(key, "key"), f" in head {head} ({number(float(row[head].max()))}).")
+    return (query, " looks most at ", quoted(key, "key"), f" in head {head} ({format_number(float(row[head].max()))}).")

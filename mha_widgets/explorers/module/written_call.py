@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from mha_widgets.attention.call import Call, Path
-from mha_widgets.explorers._given_call import most_added
+from mha_widgets.explorers.module.given_call import largest_mask_term
 
 UNSEEN = "# The maps come back from no call: without weights to return, torch takes is_causal in place of attn_mask."
 
@@ -48,7 +48,7 @@ def calls(call: Call, arguments: Sequence[str], *, no_grad: bool, before_dropout
 def _rows_of_zeros(call: Call) -> bool:
     if call.need_weights or call.path() is not Path.SDPA:
         return False
-    most = most_added(call, Path.SDPA)
+    most = largest_mask_term(call, Path.SDPA)
     return most is not None and bool((most == -torch.inf).any())
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mha_widgets.attention import Captured, MultiheadAttention
 from mha_widgets.explorer import Explorer
 from mha_widgets.explorers.captured_maps import CapturedMaps
-from mha_widgets.explorers.module import Module
+from mha_widgets.explorers.module.explorer import Module
 
 
 def explore(

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mha_widgets.attention.call import Call
-from mha_widgets.explorer import Choice, Control, Range, Toggle
-from mha_widgets.explorers._own_module import check_cut
-from mha_widgets.explorers._written_call import calls
+from mha_widgets.explorers.module.written_call import calls
+from mha_widgets.kit.module import check_cut
+from mha_widgets.view import Choice, Control, Range, Toggle
 
 WORDS = (("the", "cat", "sat", "down"), ("birds", "sing", "<pad>", "<pad>"))  # N = 2 sentences of L = 4
 OTHER_WORDS = (("le", "chat", "s’est", "assis", "là"), ("les", "oiseaux", "chantent", "<pad>", "<pad>"))  # of S = 5

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from mha_widgets.attention import MultiheadAttention
-from mha_widgets.explorers._inputs import check_finite, matrix, plain
-from mha_widgets.explorers._settled import settled
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.kit.tensors import check_finite, check_tensor, matrix
 
 MOST_NUMBERS = 2000  # up to here a module is spelled out in a program
 
 
-def copied(module: nn.Module) -> nn.MultiheadAttention:
+def copy_for_inference(module: nn.Module) -> nn.MultiheadAttention:
     """Return a copy that stays as it is, for inference, in float32 or float64; or say what is wrong with the module."""
     if not isinstance(module, nn.MultiheadAttention | MultiheadAttention):
         raise TypeError(f"module is a {type(module).__name__}; pass an nn.MultiheadAttention, or the one of mha_widgets.")
@@ -28,7 +28,7 @@ def copied(module: nn.Module) -> nn.MultiheadAttention:
             "pass one without, or look at it with explorers.Module."
         )
     for name, parameter in module.named_parameters():
-        plain(f"The module's {name}", parameter)
+        check_tensor(f"The module's {name}", parameter)
         check_finite(f"The module's {name}", parameter)
     made = empty(module.embed_dim, module.num_heads, module.kdim, module.vdim, module.in_proj_bias is not None, dtype_of(module))
     if module.state_dict().keys() != made.state_dict().keys():
@@ -64,7 +64,7 @@ def empty(
     embed_dim: int, num_heads: int, kdim: int, vdim: int, bias: bool = True, dtype: torch.dtype = torch.float32
 ) -> nn.MultiheadAttention:
     """Return a module for inference whose weights are to be set."""
-    with settled():
+    with fresh_torch():
         module = nn.MultiheadAttention(embed_dim, num_heads, bias=bias, kdim=kdim, vdim=vdim, dtype=dtype)
     return module.eval().requires_grad_(False)
 
@@ -94,7 +94,7 @@ def as_code(module: nn.MultiheadAttention, num_heads: int) -> list[str]:
     """Write a module as lines of Python, or how to cut the reader's own if it is too large to be spelled out."""
     if sum(parameter.numel() for parameter in module.parameters()) > MOST_NUMBERS:
         H, D = num_heads, module.embed_dim // num_heads
-        lines = ["# module and its inputs are your own", "import copy", f"module = {own(module)}"]
+        lines = ["# module and its inputs are your own", "import copy", f"module = {write_copy(module)}"]
         return [*lines, f"module.num_heads, module.head_dim = {H}, {D}  # the same weights, cut into {H} heads"]
     options = "" if module.in_proj_bias is not None else ", bias=False"
     if not module._qkv_same_embed_dim:
@@ -107,7 +107,7 @@ def as_code(module: nn.MultiheadAttention, num_heads: int) -> list[str]:
     ]
 
 
-def own(module: nn.MultiheadAttention) -> str:
+def write_copy(module: nn.MultiheadAttention) -> str:
     """Write the reader's own module as it is shown: a copy, for inference."""
     return f'copy.deepcopy(module).to("cpu", {dtype_of(module)}).eval()'
 

@@ -14,33 +14,36 @@ import math
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from mha_widgets import markup
-from mha_widgets.explorer import Choice, Control, Explorer, Fact, Toggle
 from mha_widgets.figures.theme import COLOURS
+from mha_widgets.hosts import markup
+from mha_widgets.view import Choice, Control, Fact, Toggle
+
+if TYPE_CHECKING:
+    from mha_widgets.explorer import Explorer
 
 MOST_STATES = 30_000
 SCRIPT, STYLE, PLOTLY = "mha-explorer.js", "mha-explorer.css", "plotly.min.js"
 ROLES = {light: f"--mha-{role}" for role, (light, _) in COLOURS.items()}
 
 
-def plain(figure: go.Figure) -> dict[str, Any]:
+def compact(figure: go.Figure) -> dict[str, Any]:
     """Return what a page stores of a figure: numbers to 5 digits, colours by role, NaN as null."""
-    return _plain({"data": [trace.to_plotly_json() for trace in figure.data], "layout": figure.layout.to_plotly_json()})
+    return _compact({"data": [trace.to_plotly_json() for trace in figure.data], "layout": figure.layout.to_plotly_json()})
 
 
-def _plain(value: Any, key: str = "") -> Any:
+def _compact(value: Any, key: str = "") -> Any:
     if isinstance(value, dict):
-        return {k: _plain(v, k) for k, v in value.items()}
+        return {k: _compact(v, k) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v, key) for v in value]
+        return [_compact(v, key) for v in value]
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return _compact(value.tolist())
     if isinstance(value, float):
         return _rounded(value)
     if isinstance(value, str) and "color" in key:
@@ -110,7 +113,7 @@ def _recorded(explorer: Explorer, state: dict[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         return {"error": str(error)}
     return {
-        "figure": plain(view.figure),
+        "figure": compact(view.figure),
         "facts": list(map(_joined, view.facts)),
         "code": view.code.split("\n"),
         "disabled": dict(view.disabled),

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.explorers._inputs import assignment, check_finite, labels, one_type, plain
-from mha_widgets.explorers._inputs import copied as tensor_copied
-from mha_widgets.explorers._own_module import MOST_NUMBERS, as_code, check_output, copied, own
-from mha_widgets.explorers._settled import settled
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.kit.module import MOST_NUMBERS, as_code, check_output, copy_for_inference, write_copy
+from mha_widgets.kit.tensors import assignment, check_finite, check_tensor, copy_to_cpu, labels, one_type
 
 
 @dataclass(frozen=True)
@@ -26,9 +25,9 @@ class Example:
     seed: int
     sizes: tuple[int, int, int]
 
-    def made(self) -> tuple[nn.MultiheadAttention, Tensor]:
+    def make(self) -> tuple[nn.MultiheadAttention, Tensor]:
         """Return the module and the batch (N, L, E)."""
-        with settled(self.seed):
+        with fresh_torch(self.seed):
             return nn.MultiheadAttention(self.sizes[-1], 2).eval(), 2 * torch.randn(self.sizes)
 
     def program(self, batch_first: bool) -> list[str]:
@@ -38,13 +37,13 @@ class Example:
         return [f"torch.manual_seed({self.seed})", f"module = {module}.eval()", f"x = 2 * torch.randn({batch})"]
 
 
-def both(name: str, module: nn.MultiheadAttention | None, x: Tensor | None) -> tuple[nn.MultiheadAttention, Tensor] | None:
+def check_module_and_batch(name: str, module: nn.MultiheadAttention | None, x: Tensor | None) -> tuple[nn.MultiheadAttention, Tensor] | None:
     """Return the reader's module and batch, fit to be shown, or None if there are neither."""
     if module is None and x is None:
         return None
     if module is None or x is None:
         raise ValueError(f"{name} got {'x but no module' if module is None else 'a module but no x'}; pass both, or neither.")
-    made = copied(module)
+    made = copy_for_inference(module)
     if made.in_proj_weight is None:
         raise ValueError(
             f"module has kdim={made.kdim} and vdim={made.vdim} beside embed_dim={made.embed_dim}; "
@@ -59,11 +58,11 @@ def both(name: str, module: nn.MultiheadAttention | None, x: Tensor | None) -> t
 def _batch(x: Tensor, module: nn.MultiheadAttention) -> Tensor:
     """Return the reader's sentences (N, L, E), or say why this module can't take them."""
     E = module.embed_dim
-    plain("x", x, "(N, L, E)")
+    check_tensor("x", x, "(N, L, E)")
     if x.dim() != 3 or 0 in x.shape or x.shape[-1] != E:
         raise ValueError(f"x has shape {tuple(x.shape)}; pass sentences (N, L, E) with E = {E}, the module's embed_dim.")
     check_finite("x", x)
-    return tensor_copied(x)
+    return copy_to_cpu(x)
 
 
 def sentences(tokens: Sequence[Sequence[str]] | None, N: int, L: int) -> tuple[tuple[str, ...], ...]:
@@ -84,7 +83,7 @@ def rebuilt(module: nn.MultiheadAttention, x: Tensor, batch_first: bool) -> list
     'module = nn.MultiheadAttention(2, 1, bias=False, batch_first=True).eval()'
     """
     if x.numel() + sum(parameter.numel() for parameter in module.parameters()) > MOST_NUMBERS:
-        lines = ["# module and x are your own", "import copy", f"module = {own(module)}"]
+        lines = ["# module and x are your own", "import copy", f"module = {write_copy(module)}"]
         lines.append(f"module.batch_first, module.dropout = {batch_first}, 0.0")
         return [*lines, f'x = x.detach().to("cpu", {x.dtype})']
     made, loaded = as_code(module, module.num_heads)

@@ -14,16 +14,18 @@ from torch import Tensor, nn
 
 from mha_widgets.attention import padding_mask, trace
 from mha_widgets.attention.call import Call, Path
-from mha_widgets.explorer import Explorer, Fact, Word
-from mha_widgets.explorers import _masked_call, _own_batch
-from mha_widgets.explorers._settled import settled
-from mha_widgets.explorers._masked_figure import Record, all_masks, numbered, one_mask, weights
-from mha_widgets.explorers._words import number, quoted
+from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.explorer import Explorer
+from mha_widgets.explorers.mask_arguments import masked_call
+from mha_widgets.explorers.mask_arguments.figure import Record, all_masks, numbered, one_mask, weights
 from mha_widgets.figures import panels
+from mha_widgets.kit import batch
+from mha_widgets.kit.words import format_number, quoted
+from mha_widgets.view import Fact, Word
 
 SENTENCES = (("the", "cat", "sat", "down"), ("birds", "sing", "<pad>", "<pad>"))
 LENGTHS = (4, 2)
-EXAMPLE = _own_batch.Example(seed=8, sizes=(2, 4, 8))
+EXAMPLE = batch.Example(seed=8, sizes=(2, 4, 8))
 MOST_CELLS = 32  # rows and columns of the map of all masks
 MOST_PLACES = 3
 MOST_WORDS = 4
@@ -56,7 +58,7 @@ class MaskArguments(Explorer):
         *("is_causal", "need_weights", "training", "sample"),
     )
 
-    @settled()
+    @fresh_torch()
     def __init__(
         self,
         module: nn.MultiheadAttention | None = None,
@@ -65,9 +67,9 @@ class MaskArguments(Explorer):
         lengths: Sequence[int] | None = None,
         tokens: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        own = _own_batch.both("MaskArguments", module, x)
+        own = batch.check_module_and_batch("MaskArguments", module, x)
         self.own = own is not None
-        self.module, self.x = own or EXAMPLE.made()
+        self.module, self.x = own or EXAMPLE.make()
         self.module.batch_first, self.module.dropout = True, 0.0
         if not self.own:
             lengths = LENGTHS if lengths is None else lengths
@@ -82,8 +84,8 @@ class MaskArguments(Explorer):
         self.padding = ~padding_mask([L] * N if lengths is None else lengths, L)
         if len(self.padding) != N:
             raise ValueError(f"lengths has {len(self.padding)} entries for {N} sentences; pass one for each.")
-        self.tokens = _own_batch.sentences(tokens, N, L)
-        self.controls = _masked_call.controls(N, H)
+        self.tokens = batch.sentences(tokens, N, L)
+        self.controls = masked_call.controls(N, H)
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
         """Return the controls that do nothing in a complete state, each with the reason."""
@@ -96,14 +98,14 @@ class MaskArguments(Explorer):
             reasons |= dict.fromkeys(("mask_type", "polarity"), "There is no mask.")
         return reasons
 
-    @settled()
+    @fresh_torch()
     def compute(self, **state: Any) -> Record:
         """Return masks, weights and what torch says of one complete state."""
         module = copy.copy(self.module).train(state["training"])
-        x, (attn_mask, key_padding_mask) = self.x, _masked_call.masks(self.padding, self.module.num_heads, self.x.dtype, state)
+        x, (attn_mask, key_padding_mask) = self.x, masked_call.masks(self.padding, self.module.num_heads, self.x.dtype, state)
         call = Call(module, x, x, x, key_padding_mask, state["need_weights"], attn_mask, False, state["is_causal"])
         with torch.set_grad_enabled(state["training"]):
-            output, message = _masked_call.made(call)
+            output, message = masked_call.make_call(call)
             with warnings.catch_warnings():  # what torch says is in the message
                 warnings.simplefilter("ignore")
                 traced = trace(*call) if output is not None else trace(*call._replace(is_causal=False))
@@ -117,7 +119,7 @@ class MaskArguments(Explorer):
             padded=self.padding.numpy(),
             attn_mask=None if attn_mask is None else attn_mask.numpy(),
             key_padding_mask=None if key_padding_mask is None else key_padding_mask.numpy(),
-            wanted=_masked_call.wanted(self.padding, state).numpy(),
+            wanted=masked_call.wanted(self.padding, state).numpy(),
             mask=(traced["mask"] if masked else torch.zeros_like(scores)).numpy(),
             scores=scores.numpy(),
             weights=(nothing if output is None else traced["weights"].detach()).numpy(),
@@ -126,7 +128,7 @@ class MaskArguments(Explorer):
             path=None if output is None else traced.path,
             reason=reasons[0].words.split(";")[0] if reasons else "",
             message=message,
-            merged=_masked_call.merged(call),
+            merged=masked_call.merged(call),
             traps=() if output is None else traced.warnings,
         )
 
@@ -143,10 +145,10 @@ class MaskArguments(Explorer):
 
     def code(self, **state: Any) -> str:
         """Return a program that makes the masks, ``output``, ``weights`` and ``message`` of a complete state."""
-        setting = _own_batch.rebuilt(self.module, self.x, True) if self.own else EXAMPLE.program(True)
+        setting = batch.rebuilt(self.module, self.x, True) if self.own else EXAMPLE.program(True)
         setting[-1] += f"  # (N, L, E) = {tuple(self.x.shape)}"
         raises = state["is_causal"] and state["attn_mask"] == "none" and self.compute(**state).path is None
-        return _masked_call.program(setting, self.padding, self.module.num_heads, state, raises)
+        return masked_call.program(setting, self.padding, self.module.num_heads, state, raises)
 
 
 def _said(r: Record) -> list[Fact]:
@@ -230,7 +232,7 @@ def _looks(r: Record) -> list[Fact]:
         if row.max() > 0 and not padded:
             looks = " looks most at " if not fact else " at "
             fact += [", " if fact else f"In head {r.head} ", quoted(name, "query"), looks]
-            fact += [quoted(names[row.argmax()], "key"), f" ({number(row.max())})"]
+            fact += [quoted(names[row.argmax()], "key"), f" ({format_number(row.max())})"]
     if len(fact) > 5 * MOST_WORDS:
         return [(*fact[: 5 * MOST_WORDS], ", ….")]
     return [(*fact, ".")] if fact else []

@@ -13,13 +13,13 @@ from mha_widgets.attention import MultiheadAttention
 from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.checks import check_inputs, check_masks
 from mha_widgets.attention.trace import effective_mask
-from mha_widgets.explorers._inputs import one_type, plain
+from mha_widgets.kit.tensors import check_tensor, one_type
 
 INPUTS, MASKS = ("query", "key", "value"), ("key_padding_mask", "attn_mask")
 FLAGS = ("need_weights", "average_attn_weights", "is_causal")
 
 
-def given(module: Any, query: Any, key: Any, value: Any, arguments: Mapping[str, Any]) -> Call:
+def check_call(module: Any, query: Any, key: Any, value: Any, arguments: Mapping[str, Any]) -> Call:
     """Return the reader's call, which stays as it is whatever becomes of the originals; or say what is wrong with it."""
     if not isinstance(module, nn.MultiheadAttention | MultiheadAttention):
         raise TypeError(f"Got a {type(module).__name__}; pass an nn.MultiheadAttention (capture finds those of a model).")
@@ -28,13 +28,13 @@ def given(module: Any, query: Any, key: Any, value: Any, arguments: Mapping[str,
     value = key if value is None else value
     call = Call(module, query, key, value, **arguments)
     for name in INPUTS:
-        plain(name, getattr(call, name))
+        check_tensor(name, getattr(call, name))
     for name, parameter in module.named_parameters():
-        plain(f"The module's {name}", parameter)
+        check_tensor(f"The module's {name}", parameter)
     for name in MASKS:
         if not _ordinary(mask := getattr(call, name)):
-            plain(name, mask)
-    copied = call._replace(module=_copied(module))
+            check_tensor(name, mask)
+    copied = call._replace(module=_deepcopy(module))
     weight = copied.module.q_proj_weight if copied.module.in_proj_weight is None else copied.module.in_proj_weight
     one_type(**{"the module": weight, "query": query, "key": key, "value": value})
     try:
@@ -69,7 +69,7 @@ def _ordinary(mask: Any) -> bool:
     return not odd and mask.layout == torch.strided
 
 
-def _copied(module: nn.Module) -> nn.Module:
+def _deepcopy(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module)
     except Exception as error:
@@ -103,7 +103,7 @@ def sizes(call: Call) -> tuple[int, int, int]:
     return call.query.shape[batch], call.query.shape[position], call.key.shape[position]
 
 
-def most_added(call: Call, path: Path) -> Tensor | None:
+def largest_mask_term(call: Call, path: Path) -> Tensor | None:
     """Return the largest number that masks add in each row, (N, H, L, 1): -inf where no key is left; None without a mask."""
     (N, L, S), H = sizes(call), call.module.num_heads
     q, k = (call.query.new_empty(N, H, length, 0) for length in (L, S))  # only their sizes are asked for

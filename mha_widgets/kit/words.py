@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mha_widgets.explorer import Fact, Word
+from mha_widgets.view import Fact, Word
 
 MOST_TERMS = 8  # how many entries of a row a sentence spells out
 MOST_NAMED = 3  # how many keys of one weight it names
@@ -17,10 +17,10 @@ def quoted(token: str, role: str) -> Word:
     return Word(f"“{token}”", role)
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Write a number with two decimals, without where they are zeros, or with a power of ten.
 
-    >>> number(2.9999), number(-0.25), number(1234567.0)
+    >>> format_number(2.9999), format_number(-0.25), format_number(1234567.0)
     ('3', '−0.25', '1.23e+06')
     """
     plain = value == 0 or 0.005 <= abs(value) < 100_000
@@ -34,7 +34,7 @@ def vector(values: np.ndarray) -> str:
     '[3, 0, −0.50]'
     """
     more = ", …" if len(values) > MOST_TERMS else ""
-    return f"[{', '.join(map(number, values[:MOST_TERMS]))}{more}]"
+    return f"[{', '.join(map(format_number, values[:MOST_TERMS]))}{more}]"
 
 
 def summed(terms: Sequence[str], most: int = MOST_TERMS) -> str:
@@ -58,7 +58,7 @@ def difference(value: float) -> str:
     >>> difference(3e-8), difference(0.25)
     ('0, but for rounding', 'up to 0.25')
     """
-    return "0, but for rounding" if value < 5e-6 else f"up to {number(value)}"
+    return "0, but for rounding" if value < 5e-6 else f"up to {format_number(value)}"
 
 
 def strongest(query: str, keys: Sequence[str], weights: np.ndarray) -> Fact:
@@ -68,14 +68,14 @@ def strongest(query: str, keys: Sequence[str], weights: np.ndarray) -> Fact:
     if open_keys > 1 and first - weights[order[open_keys - 1]] < 0.05 * first:
         return (quoted(query, "query"), f" looks evenly at {open_keys} keys ({_share(first)} each).")
     most, rest = _alike(order, weights)
-    fact: Fact = (quoted(query, "query"), " looks mostly at ", *_told(keys, most, weights))
+    fact: Fact = (quoted(query, "query"), " looks mostly at ", *_name_keys(keys, most, weights))
     if len(rest) and weights[rest[0]] > 0:
-        return (*fact, ", then at ", *_told(keys, _alike(rest, weights)[0], weights), ".")
+        return (*fact, ", then at ", *_name_keys(keys, _alike(rest, weights)[0], weights), ".")
     return (*fact, ".") if len(order) == len(most) else (*fact, " and at nothing else.")
 
 
 def _share(weight: float) -> str:
-    return f"{weight:.2f}" if weight >= 0.005 else number(weight)
+    return f"{weight:.2f}" if weight >= 0.005 else format_number(weight)
 
 
 def _alike(order: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +83,7 @@ def _alike(order: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return order[alike], order[~alike]
 
 
-def _told(keys: Sequence[str], some: np.ndarray, weights: np.ndarray) -> Fact:
+def _name_keys(keys: Sequence[str], some: np.ndarray, weights: np.ndarray) -> Fact:
     each = f" ({_share(weights[some[0]])}{' each' if len(some) > 1 else ''})"
     if len(some) > MOST_NAMED:
         return (f"{len(some)} keys{each}",)
@@ -97,7 +97,7 @@ def row_in_numbers(keys: Sequence[str], scores: np.ndarray, weights: np.ndarray,
     """Spell out a row, from each score to its weight."""
     parts: list[str | Word] = ["Score → weight: "]
     for index, key in enumerate(keys[:MOST_TERMS]):
-        weight = f"{number(scores[index])} → {weights[index]:.2f}" if keep[index] else "blocked"
+        weight = f"{format_number(scores[index])} → {weights[index]:.2f}" if keep[index] else "blocked"
         parts += [", " if index else "", quoted(key, "key"), f" {weight}"]
     rest = len(keys) - MOST_TERMS
     return (*parts, f" and {rest} more." if rest > 0 else ".")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mha_widgets.attention import causal_mask
 from mha_widgets.attention.call import Call
-from mha_widgets.explorer import Choice, Control, Toggle
+from mha_widgets.view import Choice, Control, Toggle
 
 RIGHT, WRONG = "right", "wrong way round"
 INTERLEAVE, REPEAT = "repeat_interleave", "repeat"
@@ -74,7 +74,7 @@ def _typed(blocked: Tensor, kind: str, dtype: torch.dtype, state: Mapping[str, A
     return blocked.to(dtype) if kind == ONES else torch.where(blocked, -torch.inf, 0.0).to(dtype)
 
 
-def made(call: Call) -> tuple[Tensor | None, str]:
+def make_call(call: Call) -> tuple[Tensor | None, str]:
     """Make a call; return its output, or None if torch refuses, and what torch says to it."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

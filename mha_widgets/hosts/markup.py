@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from mha_widgets.explorer import Explorer, Fact
 from mha_widgets.figures.theme import COLOURS
+from mha_widgets.view import Fact
+
+if TYPE_CHECKING:
+    from mha_widgets.explorer import Explorer
 
 CODE_SUMMARY = "Code for what you see"
 TABLE_SUMMARY = "The numbers as a table"
@@ -24,7 +28,7 @@ def header(explorer: Explorer) -> str:
 def facts(rows: Iterable[Fact]) -> str:
     """Write facts as list items, every word literal.
 
-    >>> from mha_widgets.explorer import Word
+    >>> from mha_widgets.view import Word
     >>> facts([("See ", Word("<pad>", "key"), ".")])
     '<li>See <b class="mha-key">&lt;pad&gt;</b>.</li>'
     """
@@ -56,12 +60,12 @@ def _read(figure: go.Figure) -> list[tuple[str, list[str], list[str], list[list[
             if cells == "text":
                 cells = [[str(word) for word in row] for row in trace.text]
             elif cells == "z":
-                cells = [[_number(value) for value in row] for row in trace.z]
+                cells = [[_format_number(value) for value in row] for row in trace.z]
             read.append((trace.meta["name"], trace.meta["rows"], trace.meta["columns"], cells))
     return read
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     if value is None:
         return ""
     short = float(f"{value:.4g}")
@@ -91,4 +95,4 @@ def style() -> str:
 
 def asset(name: str) -> str:
     """Read a file of ``assets/``."""
-    return (files("mha_widgets") / "assets" / name).read_text(encoding="utf-8")
+    return (files("mha_widgets.hosts") / "assets" / name).read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What shows an explorer: ``live`` in Jupyter, and ``page``, which needs no kernel."""

@@ -1,0 +1,1 @@
+"""What explorers have in common."""
