@@ -30,11 +30,23 @@ def views(explorer: Explorer) -> list[float]:
 
 def main() -> None:
     """Print a line for each explorer."""
-    print("explorer", "view (ms)", "slowest (ms)", "states", "payload (kB)", "gzipped (kB)", "recorded in (s)", sep="\t")
+    print(
+        "explorer",
+        "view (ms)",
+        "slowest (ms)",
+        "states",
+        "payload (kB)",
+        "gzipped (kB)",
+        "recorded in (s)",
+        sep="\t",
+    )
     for name, explorer_class in explorers.catalog().items():
         explorer = explorer_class()
         times = views(explorer)
-        states = math.prod(len(explorer.controls[control].values) for control in explorer.page_controls or explorer.controls)
+        states = math.prod(
+            len(explorer.controls[control].values)
+            for control in explorer.page_controls or explorer.controls
+        )
         start = time.perf_counter()
         page = explorer.to_html()
         seconds = time.perf_counter() - start

@@ -21,7 +21,9 @@ HEADS, TOKENS = 12, 64
 
 def main() -> None:
     """Print a line for one layer, and one for twelve."""
-    columns = (f"{what} ({unit})" for what in ("page", "bertviz", "once") for unit in ("kB", "kB gzipped"))
+    columns = (
+        f"{what} ({unit})" for what in ("page", "bertviz", "once") for unit in ("kB", "kB gzipped")
+    )
     print("layers", "recorded in (s)", *columns, sep="\t")
     for layers in (1, 12):
         torch.manual_seed(0)
@@ -36,8 +38,18 @@ def main() -> None:
         weights = [calls[0] for calls in captured.values()]
         theirs = head_view(weights, tokens, html_action="return").data
         once = re.sub(r" // HACK: .*", "", theirs)
-        sizes = [len(data) for html in (page, theirs.encode(), once.encode()) for data in (html, gzip.compress(html))]
-        print(layers, f"{seconds:.0f}", *(f"{size / 1000:,.0f}" for size in sizes), sep="\t", flush=True)
+        sizes = [
+            len(data)
+            for html in (page, theirs.encode(), once.encode())
+            for data in (html, gzip.compress(html))
+        ]
+        print(
+            layers,
+            f"{seconds:.0f}",
+            *(f"{size / 1000:,.0f}" for size in sizes),
+            sep="\t",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,10 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from mha_widgets import explorers
 from mha_widgets.explorer import Explorer
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).parents[1] / "tests" / "browser")]
+sys.path[:0] = [
+    str(Path(__file__).parents[1] / "tests"),
+    str(Path(__file__).parents[1] / "tests" / "browser"),
+]
 from chromium import FLAGS, find_chromium  # noqa: E402
 from jupyter_lab import TOKEN, Lab, run_notebook, started  # noqa: E402
 
@@ -83,25 +86,37 @@ WATCH = """([cell, controls]) => {
 
 
 @contextmanager
-def jupyterlab() -> Iterator[Callable[..., AbstractContextManager[tuple[Page, BlockingKernelClient]]]]:
+def jupyterlab() -> Iterator[
+    Callable[..., AbstractContextManager[tuple[Page, BlockingKernelClient]]]
+]:
     """Start JupyterLab, as the tests do, and a browser; yield what runs cells in a notebook of their own."""
     chromium = find_chromium()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder, started(Path(folder), port) as lab, sync_playwright() as playwright:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        started(Path(folder), port) as lab,
+        sync_playwright() as playwright,
+    ):
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield partial(notebook, lab, browser)
         browser.close()
 
 
 @contextmanager
-def notebook(lab: Lab, browser: Browser, *cells: str) -> Iterator[tuple[Page, BlockingKernelClient]]:
+def notebook(
+    lab: Lab, browser: Browser, *cells: str
+) -> Iterator[tuple[Page, BlockingKernelClient]]:
     """Run cells; yield the page and a second client of their kernel."""
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    made = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)), metadata={"kernelspec": kernel})
+    made = nbformat.v4.new_notebook(
+        cells=list(map(nbformat.v4.new_code_cell, cells)), metadata={"kernelspec": kernel}
+    )
     nbformat.write(made, lab.folder / "notebooks" / "benchmark.ipynb")
-    page = browser.new_page(viewport={"width": 1280, "height": 3000})  # a cell out of sight would be taken out of the page
+    page = browser.new_page(
+        viewport={"width": 1280, "height": 3000}
+    )  # a cell out of sight would be taken out of the page
     run_notebook("benchmark", lab, lambda address, _: page.goto(address) and page)
     connection = next((lab.folder / "JUPYTER_DATA_DIR" / "runtime").glob("kernel-*.json"))
     client = BlockingKernelClient(connection_file=str(connection))
@@ -135,7 +150,9 @@ def steady(explorer: Explorer) -> tuple[str, int]:
 
 def press(control: Locator, index: int, step: int) -> None:
     """Move a control of any kind by one key press to the value of this index."""
-    handle, select, buttons = (control.locator(kind) for kind in (".noUi-handle", "select", "button"))
+    handle, select, buttons = (
+        control.locator(kind) for kind in (".noUi-handle", "select", "button")
+    )
     if handle.count():
         moved, key = handle, "ArrowRight" if step > 0 else "ArrowLeft"
     elif select.count():
@@ -153,11 +170,16 @@ def times(explorer: Explorer, run: Callable[..., Any]) -> tuple[str, list[tuple[
     """Return the control that is moved, and for each press the milliseconds of explorer, bare widget and interact."""
     name, count = steady(explorer)
     path = [*range(count), *range(count - 2, 0, -1)]  # there and back
-    with run(*(cell.format(explorer=explorer.name, control=name, count=count) for cell in CELLS)) as (page, client):
+    with run(
+        *(cell.format(explorer=explorer.name, control=name, count=count) for cell in CELLS)
+    ) as (page, client):
         client.execute(ALIKE.format(control=name), reply=True, timeout=60)
         page.wait_for_timeout(2000)
         outputs = page.locator(".jp-Cell-outputWrapper").all()
-        controls = [outputs[0].locator(f".mha-{name}"), *(output.locator(CONTROLS) for output in outputs[1:])]
+        controls = [
+            outputs[0].locator(f".mha-{name}"),
+            *(output.locator(CONTROLS) for output in outputs[1:]),
+        ]
         rows = []
         for number in range(1, PRESSES + 1):
             index, before = path[number % len(path)], path[(number - 1) % len(path)]
@@ -172,13 +194,29 @@ def times(explorer: Explorer, run: Callable[..., Any]) -> tuple[str, list[tuple[
 
 def main() -> None:
     """Print a line for each explorer, or for those that are named."""
-    print("explorer", "control", "ms", "bare (ms)", "interact (ms)", "ms / bare", "ms / interact", sep="\t")
+    print(
+        "explorer",
+        "control",
+        "ms",
+        "bare (ms)",
+        "interact (ms)",
+        "ms / bare",
+        "ms / interact",
+        sep="\t",
+    )
     with jupyterlab() as run:
         for name in sys.argv[1:] or explorers.catalog():
             control, rows = times(explorers.catalog()[name](), run)
             columns = [statistics.median(column) for column in zip(*rows, strict=True)]
             ratios = [statistics.median(row[0] / row[other] for row in rows) for other in (1, 2)]
-            print(name, control, *(f"{ms:.0f}" for ms in columns), *(f"{ratio:.2f}" for ratio in ratios), sep="\t", flush=True)
+            print(
+                name,
+                control,
+                *(f"{ms:.0f}" for ms in columns),
+                *(f"{ratio:.2f}" for ratio in ratios),
+                sep="\t",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

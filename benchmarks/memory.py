@@ -32,11 +32,16 @@ QUIET = """() => new Promise(done => {
 def held(page: Page, client: BlockingKernelClient) -> list[float]:
     """Return Python objects, MiB of the kernel, MiB of JavaScript, DOM nodes."""
     reply = client.execute("", user_expressions={"held": HELD}, reply=True, timeout=60)
-    objects, kernel = ast.literal_eval(reply["content"]["user_expressions"]["held"]["data"]["text/plain"])
+    objects, kernel = ast.literal_eval(
+        reply["content"]["user_expressions"]["held"]["data"]["text/plain"]
+    )
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
     session.send("Performance.enable")
-    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+    metrics = {
+        metric["name"]: metric["value"]
+        for metric in session.send("Performance.getMetrics")["metrics"]
+    }
     session.detach()
     return [objects, kernel, metrics["JSHeapUsedSize"] / 2**20, metrics["Nodes"]]
 
@@ -58,7 +63,12 @@ def main() -> None:
                 before = held(page, client)
                 change(1000, page, client)
                 after = held(page, client)
-                print(name, *(f"{a:.0f} {b - a:+.1f}" for a, b in zip(before, after, strict=True)), sep="\t", flush=True)
+                print(
+                    name,
+                    *(f"{a:.0f} {b - a:+.1f}" for a, b in zip(before, after, strict=True)),
+                    sep="\t",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -37,9 +37,14 @@ def call(module: nn.Module, x: Tensor, options: dict[str, Any]) -> float:
     return 1000 * (time.perf_counter() - start)
 
 
-def row(N: int, L: int, E: int, H: int, training: bool, need_weights: bool, masks: bool) -> list[Any]:
+def row(
+    N: int, L: int, E: int, H: int, training: bool, need_weights: bool, masks: bool
+) -> list[Any]:
     """Measure one kind of call."""
-    theirs, ours = (kind(E, H, batch_first=True).train(training) for kind in (nn.MultiheadAttention, MultiheadAttention))
+    theirs, ours = (
+        kind(E, H, batch_first=True).train(training)
+        for kind in (nn.MultiheadAttention, MultiheadAttention)
+    )
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(N, L, E, requires_grad=training)
     options: dict[str, Any] = {"need_weights": need_weights}
@@ -47,11 +52,25 @@ def row(N: int, L: int, E: int, H: int, training: bool, need_weights: bool, mask
         options["attn_mask"] = torch.ones(L, L, dtype=torch.bool).triu(1)
         options["key_padding_mask"] = (torch.arange(L) >= L - 2).expand(N, L)
     first = max(call(theirs, x, options) + call(ours, x, options) for _ in range(2))
-    times = [(call(theirs, x, options), call(ours, x, options)) for _ in range(max(7, min(500, int(1000 * SECONDS / first))))]
+    times = [
+        (call(theirs, x, options), call(ours, x, options))
+        for _ in range(max(7, min(500, int(1000 * SECONDS / first))))
+    ]
     torch_ms, our_ms = (statistics.median(column) for column in zip(*times, strict=True))
     ratio = statistics.median(ours / theirs for theirs, ours in times)
     mode = "training" if training else "inference"
-    return [mode, need_weights, masks, N, L, E, H, f"{torch_ms:.3f}", f"{our_ms:.3f}", f"{ratio:.2f}"]
+    return [
+        mode,
+        need_weights,
+        masks,
+        N,
+        L,
+        E,
+        H,
+        f"{torch_ms:.3f}",
+        f"{our_ms:.3f}",
+        f"{ratio:.2f}",
+    ]
 
 
 def peak(L: int) -> float:
@@ -65,24 +84,43 @@ def peak(L: int) -> float:
         "    open('/proc/self/clear_refs', 'w').write('5'); before = held('VmRSS')  # the peak starts anew\n"
         "    module(x, x, x, need_weights=False); print(held('VmHWM') - before)\n"
     )
-    return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    return float(
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+    )
 
 
 def main() -> None:
     """Print a line for each kind of call, and write the table."""
     rows = []
-    for training, need_weights, masks in itertools.product((False, True), (True, False), (False, True)):
+    for training, need_weights, masks in itertools.product(
+        (False, True), (True, False), (False, True)
+    ):
         for (N, L), (E, H) in itertools.product(BATCHES, WIDTHS):
             if need_weights and N * H * L * L > 2**26:
                 continue  # one tensor of weights alone would take more than 256 MiB
             rows.append(row(N, L, E, H, training, need_weights, masks))
             print(*rows[-1], sep="\t", flush=True)
     with TABLE.open("w", newline="") as file:
-        head = ["mode", "need_weights", "masks", "N", "L", "embed_dim", "num_heads", "torch (ms)", "ours (ms)", "ratio"]
+        head = [
+            "mode",
+            "need_weights",
+            "masks",
+            "N",
+            "L",
+            "embed_dim",
+            "num_heads",
+            "torch (ms)",
+            "ours (ms)",
+            "ratio",
+        ]
         csv.writer(file).writerows([head, *rows])
     ratios = [float(one[-1]) for one in rows]
     above = sum(ratio > 1.05 for ratio in ratios)
-    print(f"{len(ratios)} rows: median ratio {statistics.median(ratios):.2f}, largest {max(ratios):.2f}, {above} above 1.05")
+    print(
+        f"{len(ratios)} rows: median ratio {statistics.median(ratios):.2f}, largest {max(ratios):.2f}, {above} above 1.05"
+    )
     for L in (1024, 2048, 4096, 8192, 16384):
         print(f"L = {L}: {peak(L):.0f} MiB without weights")
 

@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 from mha_widgets import explorers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from chromium import FLAGS, find_chromium  # noqa: E402
+from chromium import FLAGS, find_chromium
 
 MEASURE = """states => {
   const root = document.querySelector(".mha-explorer"), host = root.querySelector(".mha-figure");
@@ -54,12 +54,17 @@ def main() -> None:
             explorer.write_html(path)
             alive = reversed(explorer.page_controls or tuple(explorer.controls))
             sizes = {control: len(explorer.controls[control].values) for control in alive}
-            states = [{c: random.Random(f"{i} {c}").randrange(n) for c, n in sizes.items()} for i in range(120)]
+            states = [
+                {c: random.Random(f"{i} {c}").randrange(n) for c, n in sizes.items()}
+                for i in range(120)
+            ]
             page = browser.new_page()
             page.goto(path.as_uri())
             page.locator(".js-plotly-plot").wait_for()
             ours, bare, ratio = page.evaluate(MEASURE, states)
-            print(f"{name}: {ours:.1f} ms from control to data, bare Plotly.react {bare:.1f} ms, median ratio {ratio:.2f}")
+            print(
+                f"{name}: {ours:.1f} ms from control to data, bare Plotly.react {bare:.1f} ms, median ratio {ratio:.2f}"
+            )
         browser.close()
 
 

@@ -48,8 +48,12 @@ def explore(
     """
     if isinstance(module, Captured):
         if any(x is not None for x in (query, key, value)) or forward_arguments:
-            raise TypeError("Got captured weights and inputs too; pass the captured weights alone, and tokens if you like.")
+            raise TypeError(
+                "Got captured weights and inputs too; pass the captured weights alone, and tokens if you like."
+            )
         return CapturedMaps(module, tokens=tokens)
     if query is None:
-        raise TypeError(f"Got a {type(module).__name__} and no query; pass explore(module, query), or what capture(model) gives.")
+        raise TypeError(
+            f"Got a {type(module).__name__} and no query; pass explore(module, query), or what capture(model) gives."
+        )
     return Module(module, query, key, value, tokens=tokens, **forward_arguments)

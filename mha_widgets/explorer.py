@@ -109,11 +109,17 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
         checked = {}
         for name, value in changes.items():
             if name not in self.controls:
-                raise TypeError(f"{self.name} has no control {name!r}; it has {', '.join(self.controls) or 'none'}.")
+                raise TypeError(
+                    f"{self.name} has no control {name!r}; it has {', '.join(self.controls) or 'none'}."
+                )
             values = self.controls[name].values
             if value not in values:
-                raise ValueError(f"{self.name} got {name}={value!r}; {name} is one of {', '.join(map(repr, values))}.")
-            checked[name] = values[values.index(value)]  # the control's own 1, where 1.0 or True came
+                raise ValueError(
+                    f"{self.name} got {name}={value!r}; {name} is one of {', '.join(map(repr, values))}."
+                )
+            checked[name] = values[
+                values.index(value)
+            ]  # the control's own 1, where 1.0 or True came
         return checked
 
     def states(self, names: Iterable[str] = ()) -> Iterator[dict[str, Any]]:

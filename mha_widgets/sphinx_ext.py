@@ -51,10 +51,21 @@ class MhaGallery(SphinxDirective):
         """Return the sections."""
         made: list[nodes.Node] = []
         for name, explorer in explorers.catalog().items():
-            section = nodes.section("", nodes.title(name, name), ids=[nodes.make_id(name)], names=[name.lower()])
-            purpose, messages = self.parse_inline(" ".join(inspect.getdoc(explorer).split("\n\n")[0].split()))
+            section = nodes.section(
+                "", nodes.title(name, name), ids=[nodes.make_id(name)], names=[name.lower()]
+            )
+            purpose, messages = self.parse_inline(
+                " ".join(inspect.getdoc(explorer).split("\n\n")[0].split())
+            )
             call = f"explorers.{name}({', '.join(inspect.signature(explorer).parameters)})"
-            section += nodes.paragraph("", "", *purpose, nodes.Text(" Of your own: "), nodes.literal(call, call), nodes.Text("."))
+            section += nodes.paragraph(
+                "",
+                "",
+                *purpose,
+                nodes.Text(" Of your own: "),
+                nodes.literal(call, call),
+                nodes.Text("."),
+            )
             section += [*messages, nodes.raw("", explorer().to_html(), format="html")]
             made.append(section)
         return made
@@ -72,11 +83,19 @@ def fingerprint() -> str:
 
 def _configure(app: Sphinx, config: Config) -> None:
     os.environ[HOST] = "page"  # inherited by the kernels that execute the notebooks
-    questions = [path.read_bytes() for folder in ("quizzes", "*/quizzes") for path in sorted(app.srcdir.glob(f"{folder}/*.json"))]
+    questions = [
+        path.read_bytes()
+        for folder in ("quizzes", "*/quizzes")
+        for path in sorted(app.srcdir.glob(f"{folder}/*.json"))
+    ]
     config["mha_widgets_fingerprint"] += hashlib.sha256(b"\0".join(questions)).hexdigest()[:8]
     if "nb_execution_cache_path" in config:  # MyST-NB looks at a notebook's source alone
-        cache = Path(config["nb_execution_cache_path"] or Path(app.outdir).parent / ".jupyter_cache")
-        config["nb_execution_cache_path"] = str(cache / f"mha_widgets-{config['mha_widgets_fingerprint']}")
+        cache = Path(
+            config["nb_execution_cache_path"] or Path(app.outdir).parent / ".jupyter_cache"
+        )
+        config["nb_execution_cache_path"] = str(
+            cache / f"mha_widgets-{config['mha_widgets_fingerprint']}"
+        )
 
 
 def _write_assets(app: Sphinx) -> None:
@@ -84,7 +103,9 @@ def _write_assets(app: Sphinx) -> None:
         page.write_assets(Path(app.outdir) / "_static" / FOLDER)
 
 
-def _link_assets(app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+def _link_assets(
+    app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
     if 'class="mha-explorer"' in context.get("body", ""):
         app.add_css_file(f"{FOLDER}/{page.STYLE}")
         app.add_js_file(f"{FOLDER}/{page.SCRIPT}", loading_method="defer")
@@ -94,7 +115,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the extension to a Sphinx project."""
     app.add_directive("mha-explorer", MhaExplorer)
     app.add_directive("mha-gallery", MhaGallery)
-    app.add_config_value("mha_widgets_fingerprint", fingerprint(), "env")  # another package or question rebuilds every page
+    app.add_config_value(
+        "mha_widgets_fingerprint", fingerprint(), "env"
+    )  # another package or question rebuilds every page
     app.connect("config-inited", _configure)
     app.connect("builder-inited", _write_assets)
     app.connect("html-page-context", _link_assets)

@@ -31,7 +31,10 @@ def find_chromium() -> str | None:
 
 def _starts(path: str) -> bool:
     # Ubuntu's chromium-browser is a stub that only says which snap to install.
-    return Path(path).exists() and subprocess.run([path, "--version"], capture_output=True).returncode == 0
+    return (
+        Path(path).exists()
+        and subprocess.run([path, "--version"], capture_output=True).returncode == 0
+    )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ def clean(notebook: NotebookNode) -> None:
     """Drop what differs from run to run, and what only a running kernel can show."""
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
-        cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in KEPT_CELL_METADATA if key in cell.metadata})
+        cell.metadata = nbformat.from_dict(
+            {key: cell.metadata[key] for key in KEPT_CELL_METADATA if key in cell.metadata}
+        )
         if cell.source.startswith("exercises.quiz("):  # it has another id in every run
             cell.outputs = []
         for output in cell.get("outputs", []):

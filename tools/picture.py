@@ -26,10 +26,16 @@ def main() -> None:
         explorers.Heads().write_html(path)
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         for scheme in ("light", "dark"):
-            page = browser.new_page(viewport={"width": 920, "height": 1200}, color_scheme=scheme, device_scale_factor=1.5)
+            page = browser.new_page(
+                viewport={"width": 920, "height": 1200},
+                color_scheme=scheme,
+                device_scale_factor=1.5,
+            )
             page.goto(path.as_uri())
             page.locator(".js-plotly-plot .main-svg").first.wait_for()
-            page.locator(".mha-explorer").screenshot(path=ROOT / "book" / "images" / f"heads-{scheme}.png")
+            page.locator(".mha-explorer").screenshot(
+                path=ROOT / "book" / "images" / f"heads-{scheme}.png"
+            )
         browser.close()
 
 

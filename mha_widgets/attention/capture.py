@@ -18,7 +18,12 @@ from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.masks import additive_mask, causal_mask
 from mha_widgets.attention.multihead import MultiheadAttention
 from mha_widgets.attention.nested import pad_nested
-from mha_widgets.attention.steps import append_positions, attention_weights, in_projection, merge_masks
+from mha_widgets.attention.steps import (
+    append_positions,
+    attention_weights,
+    in_projection,
+    merge_masks,
+)
 from mha_widgets.attention.trace import steps_of
 
 Method = Callable[..., Any]
@@ -41,7 +46,9 @@ class Captured(Mapping[str, list[Tensor]]):
     def __getitem__(self, path: str) -> list[Tensor]:
         """Return the weights of a module, each (N, H, L, S), in the order of its calls."""
         if path not in self._calls:
-            raise KeyError(f"There is no attention module at {path!r}; there is {', '.join(map(repr, self._calls))}.")
+            raise KeyError(
+                f"There is no attention module at {path!r}; there is {', '.join(map(repr, self._calls))}."
+            )
         return self._calls[path]
 
     def __iter__(self) -> Iterator[str]:
@@ -54,9 +61,17 @@ class Captured(Mapping[str, list[Tensor]]):
         rows = [("path", "calls", "shapes (N, H, L, S)")]
         for path, calls in self.items():
             shapes = list(dict.fromkeys(str(tuple(weights.shape)) for weights in calls))
-            rows.append((repr(path), str(len(calls)), ", ".join(shapes if len(shapes) < 4 else [shapes[0], "…", shapes[-1]])))
+            rows.append(
+                (
+                    repr(path),
+                    str(len(calls)),
+                    ", ".join(shapes if len(shapes) < 4 else [shapes[0], "…", shapes[-1]]),
+                )
+            )
         width = max(len(path) for path, *_ in rows)
-        return "\n".join(f"{path:{width}}  {calls:>5}  {shapes}".rstrip() for path, calls, shapes in rows)
+        return "\n".join(
+            f"{path:{width}}  {calls:>5}  {shapes}".rstrip() for path, calls, shapes in rows
+        )
 
     def _add(self, name: str, call: Call, path: Path) -> None:
         of_itself = _same(call.query, call.key)
@@ -98,9 +113,13 @@ def _operands(call: Call, path: Path) -> tuple[Tensor, Tensor, Tensor | None]:
     weight = module.in_proj_weight
     if weight is None:
         weight = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    q, k, _ = in_projection(query, key, value, weight, module.in_proj_bias, H, batch_first=batch_first)
+    q, k, _ = in_projection(
+        query, key, value, weight, module.in_proj_bias, H, batch_first=batch_first
+    )
     mask = merge_masks(call.attn_mask, call.key_padding_mask, H, dtype)
-    if path is Path.NATIVE:  # it appends nothing, and takes every number in a mask but 0 for blocked
+    if (
+        path is Path.NATIVE
+    ):  # it appends nothing, and takes every number in a mask but 0 for blocked
         return q, k, None if mask is None else additive_mask(mask == 0, dtype)
     S, k = k.shape[2], append_positions(k, module.bias_k, module.add_zero_attn)
     if call.is_causal and path is Path.SDPA and call.key_padding_mask is None:
@@ -162,14 +181,20 @@ def capture(model: nn.Module, max_bytes: int = 2**30) -> Iterator[Captured]:
     if not isinstance(max_bytes, int):
         raise TypeError(f"Got max_bytes={max_bytes!r}; give a number of bytes, as in 2**30.")
     modules = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
-    paths = {module: path for path, module in modules.items() if isinstance(module, (nn.MultiheadAttention, MultiheadAttention))}
+    paths = {
+        module: path
+        for path, module in modules.items()
+        if isinstance(module, (nn.MultiheadAttention, MultiheadAttention))
+    }
     if not paths:
         raise ValueError(
             f"capture looks for nn.MultiheadAttention and mha_widgets.MultiheadAttention, and {type(model).__name__} holds none; "
             "give a module that holds one, from before it was scripted or exported."
         )
     captured = Captured(paths.values(), max_bytes)
-    layers = {module for module in modules.values() if isinstance(module, nn.TransformerEncoderLayer)} - paths.keys()
+    layers = {
+        module for module in modules.values() if isinstance(module, nn.TransformerEncoderLayer)
+    } - paths.keys()
     watch = _Watch(captured, paths, layers)
     with ExitStack() as stack:
         for module in paths.keys() | layers:
@@ -180,13 +205,19 @@ def capture(model: nn.Module, max_bytes: int = 2**30) -> Iterator[Captured]:
 
 
 class _Watch:
-    def __init__(self, captured: Captured, paths: dict[nn.Module, str], layers: set[nn.Module]) -> None:
+    def __init__(
+        self, captured: Captured, paths: dict[nn.Module, str], layers: set[nn.Module]
+    ) -> None:
         self.captured, self.paths, self.layers = captured, paths, layers
-        self.running: list[tuple[nn.Module, list[Call]]] = []  # each with the calls that it left to a native operation
+        self.running: list[
+            tuple[nn.Module, list[Call]]
+        ] = []  # each with the calls that it left to a native operation
 
     def forward(self, module: nn.Module, real: Method, *args: Any, **kwargs: Any) -> Any:
         copied = module not in self.paths and module not in self.layers
-        if copied or any(module is other for other, _ in self.running):  # ours calls itself for a NestedTensor
+        if copied or any(
+            module is other for other, _ in self.running
+        ):  # ours calls itself for a NestedTensor
             return real(*args, **kwargs)
         calls: list[Call] = []
         self.running.append((module, calls))
@@ -211,13 +242,26 @@ class _Watch:
         return output
 
     def merge_masks(
-        self, module: nn.Module, real: Method, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
+        self,
+        module: nn.Module,
+        real: Method,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        query: Tensor,
     ) -> Any:
         # torch asks for this right before a native operation: in nn.MultiheadAttention, or in a layer that goes without it.
-        if self.running and module.in_proj_bias is not None:  # without a bias it goes on without the operation
+        if (
+            self.running and module.in_proj_bias is not None
+        ):  # without a bias it goes on without the operation
             (caller, calls), x = self.running[-1], query
             if caller in self.layers and caller.norm_first:
-                x = F.layer_norm(x, caller.norm1.weight.shape, caller.norm1.weight, caller.norm1.bias, caller.norm1.eps)
+                x = F.layer_norm(
+                    x,
+                    caller.norm1.weight.shape,
+                    caller.norm1.weight,
+                    caller.norm1.bias,
+                    caller.norm1.eps,
+                )
             calls.append(Call(module, x, x, x, key_padding_mask, attn_mask=attn_mask))
         return real(attn_mask, key_padding_mask, query)
 
@@ -232,7 +276,11 @@ def _wrap(module: nn.Module, name: str, run: Method) -> Callable[[], object]:
 
     method.__name__ = name  # by which a copy that was saved is loaded again
     vars(module)[name] = MethodType(method, module)  # so that a deep copy has it bound to the copy
-    return partial(vars(module).pop, name, None) if own is None else partial(vars(module).update, {name: own})
+    return (
+        partial(vars(module).pop, name, None)
+        if own is None
+        else partial(vars(module).update, {name: own})
+    )
 
 
 def _check_output(name: str, call: Call, path: Path, output: Any) -> None:
@@ -240,7 +288,9 @@ def _check_output(name: str, call: Call, path: Path, output: Any) -> None:
         return
     with torch.no_grad():
         expected = steps_of(call, path)[-1].tensor
-    if not isinstance(output, tuple) or not torch.allclose(expected, output[0], rtol=1e-2, atol=1e-2, equal_nan=True):
+    if not isinstance(output, tuple) or not torch.allclose(
+        expected, output[0], rtol=1e-2, atol=1e-2, equal_nan=True
+    ):
         warnings.warn(
             f"{name!r} is a {type(call.module).__name__}, which returns something else than nn.MultiheadAttention makes of its "
             "arguments: if it changes them, the weights that are captured are not those of the call.",

@@ -13,27 +13,47 @@ def check_tensors(**given: Tensor | None) -> None:
     for name, tensor in given.items():
         if not isinstance(tensor, Tensor) and not (tensor is None and name.endswith("mask")):
             kind = TypeError if name.endswith("mask") else AttributeError  # as torch raises them
-            raise kind(f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.as_tensor({name}).")
+            raise kind(
+                f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.as_tensor({name})."
+            )
 
 
 def check_inputs(
-    query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_heads: int, batch_first: bool, separate: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    batch_first: bool,
+    separate: bool,
 ) -> None:
     """Check the sizes of query, key and value against each other; see multi_head_attention_forward."""
     check_tensors(query=query, key=key, value=value)
     for name, tensor in {"query": query, "key": key, "value": value}.items():
         if tensor.is_nested:
-            raise AssertionError(f"{name} is a NestedTensor; use {name}.to_padded_tensor(0.0) and a key_padding_mask here.")
+            raise AssertionError(
+                f"{name} is a NestedTensor; use {name}.to_padded_tensor(0.0) and a key_padding_mask here."
+            )
     dims = query.dim()
     if dims not in (2, 3) or key.dim() != dims or value.dim() != dims:
         layout = "(N, L, E)" if batch_first else "(L, N, E)"
-        raise AssertionError(f"Got {_shapes(query, key, value)}; give all three as {layout}, or as (L, E) for one sequence.")
+        raise AssertionError(
+            f"Got {_shapes(query, key, value)}; give all three as {layout}, or as (L, E) for one sequence."
+        )
     if query.shape[-1] != embed_dim:
-        raise AssertionError(f"Got {_shapes(query, key, value)}; the query needs embed_dim = {embed_dim} features.")
+        raise AssertionError(
+            f"Got {_shapes(query, key, value)}; the query needs embed_dim = {embed_dim} features."
+        )
     if embed_dim % num_heads:
-        raise AssertionError(f"{embed_dim} features can't be cut into {num_heads} heads; choose a num_heads that divides them.")
-    if key is not value and (key.shape[:-1] != value.shape[:-1] if separate else key.shape != value.shape):
-        raise AssertionError(f"Got {_shapes(query, key, value)}; key and value need the same shape: every key has one value.")
+        raise AssertionError(
+            f"{embed_dim} features can't be cut into {num_heads} heads; choose a num_heads that divides them."
+        )
+    if key is not value and (
+        key.shape[:-1] != value.shape[:-1] if separate else key.shape != value.shape
+    ):
+        raise AssertionError(
+            f"Got {_shapes(query, key, value)}; key and value need the same shape: every key has one value."
+        )
     if key is not query:
         if not separate and key.shape[-1] != embed_dim:
             raise RuntimeError(
@@ -42,7 +62,11 @@ def check_inputs(
             )
         batch = 0 if batch_first else 1
         if dims == 3 and key.shape[batch] != query.shape[batch]:
-            other = "the batch second; did you mean batch_first=True?" if batch == 1 else "the batch first (batch_first=True)."
+            other = (
+                "the batch second; did you mean batch_first=True?"
+                if batch == 1
+                else "the batch first (batch_first=True)."
+            )
             raise RuntimeError(
                 f"Got {_shapes(query, key, value)}: {query.shape[batch]} sequences of queries and {key.shape[batch]} of keys, "
                 f"with {other}"
@@ -61,8 +85,14 @@ def check_separate(
     """Check that the three separate weights are (E, E), (E, Ek) and (E, Ev), and return them."""
     E = query.shape[-1]
     if bias is not None and bias.shape != (3 * E,):
-        raise AssertionError(f"in_proj_bias has shape {tuple(bias.shape)}, but must be (3E,) = ({3 * E},).")
-    for name, weight, x in (("q_proj_weight", q_proj, query), ("k_proj_weight", k_proj, key), ("v_proj_weight", v_proj, value)):
+        raise AssertionError(
+            f"in_proj_bias has shape {tuple(bias.shape)}, but must be (3E,) = ({3 * E},)."
+        )
+    for name, weight, x in (
+        ("q_proj_weight", q_proj, query),
+        ("k_proj_weight", k_proj, key),
+        ("v_proj_weight", v_proj, value),
+    ):
         if weight is None or weight.shape != (E, x.shape[-1]):
             got = "is missing" if weight is None else f"has shape {tuple(weight.shape)}"
             raise AssertionError(
@@ -75,22 +105,35 @@ def check_separate(
 def check_packed(weight: Tensor | None) -> Tensor:
     """Check that the packed weight is there, and return it."""
     if weight is None:
-        raise AssertionError("in_proj_weight is missing; give it, or use_separate_proj_weight=True and three separate weights.")
+        raise AssertionError(
+            "in_proj_weight is missing; give it, or use_separate_proj_weight=True and three separate weights."
+        )
     return weight
 
 
 def check_static(
-    k: Tensor, v: Tensor, static_k: Tensor | None, static_v: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None
+    k: Tensor,
+    v: Tensor,
+    static_k: Tensor | None,
+    static_v: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Return keys and values (N, H, S, D), static ones (N * H, S, D) in place of the projected."""
     if (bias_k is None) != (bias_v is None):
-        raise AssertionError("One of bias_k and bias_v is missing; an appended position needs both a key and a value.")
+        raise AssertionError(
+            "One of bias_k and bias_v is missing; an appended position needs both a key and a value."
+        )
     N, H, _, D = k.shape
     for name, static in {"static_k": static_k, "static_v": static_v}.items():
         if static is not None and bias_k is not None:
-            raise AssertionError(f"Got {name} and bias_k; append the learned position to {name} yourself.")
+            raise AssertionError(
+                f"Got {name} and bias_k; append the learned position to {name} yourself."
+            )
         if static is not None and (static.shape[0] != N * H or static.shape[2] != D):
-            raise AssertionError(f"{name} has shape {tuple(static.shape)}, but must be (N * H, S, D) = ({N * H}, S, {D}).")
+            raise AssertionError(
+                f"{name} has shape {tuple(static.shape)}, but must be (N * H, S, D) = ({N * H}, S, {D})."
+            )
     k = k if static_k is None else static_k.unflatten(0, (N, H))
     v = v if static_v is None else static_v.unflatten(0, (N, H))
     if k.shape[2] != v.shape[2]:
@@ -153,14 +196,26 @@ def check_masks(
             )
 
 
-def check_merged(mask: Tensor, query: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None) -> None:
+def check_merged(
+    mask: Tensor, query: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None
+) -> None:
     """Check that a mask can be added to the scores: it is of their type, or autocast narrows both."""
-    if mask.dtype == query.dtype or torch.is_autocast_enabled(query.device.type) and mask.dtype != torch.float64:
+    if (
+        mask.dtype == query.dtype
+        or torch.is_autocast_enabled(query.device.type)
+        and mask.dtype != torch.float64
+    ):
         return
-    given = {name: x for name, x in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)) if x is not None}
+    given = {
+        name: x
+        for name, x in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask))
+        if x is not None
+    }
     wrong = [name for name, x in given.items() if x.dtype not in (torch.bool, query.dtype)]
     fix = " and ".join(f"{name}.to(query.dtype)" for name in wrong)
-    raise RuntimeError(f"{wrong[0]} is {given[wrong[0]].dtype} and the query {query.dtype}; use {fix}, or booleans.")
+    raise RuntimeError(
+        f"{wrong[0]} is {given[wrong[0]].dtype} and the query {query.dtype}; use {fix}, or booleans."
+    )
 
 
 def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:

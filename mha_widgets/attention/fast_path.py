@@ -70,8 +70,12 @@ def fast_path(
     ()
     """
     if not hasattr(module, "in_proj_weight"):
-        raise TypeError(f"fast_path looks at an nn.MultiheadAttention, but got {type(module).__name__}; give one that it holds.")
-    check_tensors(query=query, key=key, value=value, attn_mask=attn_mask, key_padding_mask=key_padding_mask)
+        raise TypeError(
+            f"fast_path looks at an nn.MultiheadAttention, but got {type(module).__name__}; give one that it holds."
+        )
+    check_tensors(
+        query=query, key=key, value=value, attn_mask=attn_mask, key_padding_mask=key_padding_mask
+    )
     reasons = conditions(module, query, key, value, key_padding_mask, attn_mask)
     if isinstance(module, nn.MultiheadAttention):
         return reasons
@@ -80,14 +84,28 @@ def fast_path(
 
 
 def conditions(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
 ) -> tuple[Reason, ...]:
     """List the reasons that torch's source knows, whatever class the module has."""
-    return tuple(Reason(*reason) for holds, *reason in _asked(module, query, key, value, key_padding_mask, attn_mask) if holds)
+    return tuple(
+        Reason(*reason)
+        for holds, *reason in _asked(module, query, key, value, key_padding_mask, attn_mask)
+        if holds
+    )
 
 
 def _asked(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
 ) -> Iterator[tuple[bool, str, str]]:
     float_masks = [
         name
@@ -121,23 +139,43 @@ def _asked(
         f"query is {query.dtype} and in_proj_bias is {bias.dtype if bias is not None else None}",
         "self.in_proj_bias is not None and query.dtype != self.in_proj_bias.dtype",
     )
-    yield weight is None, "kdim or vdim differs from embed_dim, so that there is no in_proj_weight", "self.in_proj_weight is None"
+    yield (
+        weight is None,
+        "kdim or vdim differs from embed_dim, so that there is no in_proj_weight",
+        "self.in_proj_weight is None",
+    )
     yield (
         weight is not None and query.dtype != weight.dtype,
         f"query is {query.dtype} and in_proj_weight is {weight.dtype if weight is not None else None}",
         "query.dtype != self.in_proj_weight.dtype",
     )
     yield module.training, "the module is in training mode; call module.eval()", "self.training"
-    yield module.num_heads % 2 != 0, f"the number of heads is odd: {module.num_heads}", "(self.num_heads % 2) != 0"
-    yield not module.batch_first, "the module was made with batch_first=False", "not self.batch_first"
-    yield module.bias_k is not None, "the module was made with add_bias_kv=True", "self.bias_k is not None"
+    yield (
+        module.num_heads % 2 != 0,
+        f"the number of heads is odd: {module.num_heads}",
+        "(self.num_heads % 2) != 0",
+    )
+    yield (
+        not module.batch_first,
+        "the module was made with batch_first=False",
+        "not self.batch_first",
+    )
+    yield (
+        module.bias_k is not None,
+        "the module was made with add_bias_kv=True",
+        "self.bias_k is not None",
+    )
     yield module.add_zero_attn, "the module was made with add_zero_attn=True", "self.add_zero_attn"
     yield (
         query.is_nested and (key_padding_mask is not None or attn_mask is not None),
         "query is a NestedTensor, which says itself what is padding, and there is a mask too",
         "query.is_nested and (key_padding_mask is not None or attn_mask is not None)",
     )
-    yield torch.is_autocast_enabled(), "autocast is on for CUDA; torch does not ask about the CPU's", "torch.is_autocast_enabled()"
+    yield (
+        torch.is_autocast_enabled(),
+        "autocast is on for CUDA; torch does not ask about the CPU's",
+        "torch.is_autocast_enabled()",
+    )
     args = (query, key, value, weight, bias, module.out_proj.weight, module.out_proj.bias)
     tensors = [x for x in args if x is not None]
     yield (

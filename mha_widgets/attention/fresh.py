@@ -31,7 +31,10 @@ def fresh_torch(seed: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def _as_new(seed: int | None) -> Iterator[None]:
-    dtype, autocast = torch.get_default_dtype(), {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
+    dtype, autocast = (
+        torch.get_default_dtype(),
+        {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")},
+    )
     try:
         torch.set_default_dtype(torch.float32)
         for device in autocast:
@@ -39,7 +42,9 @@ def _as_new(seed: int | None) -> Iterator[None]:
         # A default device is a mode of torch functions.
         with torch._C.DisableTorchFunction(), torch.random.fork_rng(devices=()):
             if seed is not None:
-                torch.default_generator.manual_seed(seed)  # torch.manual_seed would reset the GPUs' too
+                torch.default_generator.manual_seed(
+                    seed
+                )  # torch.manual_seed would reset the GPUs' too
             yield
     finally:
         torch.set_default_dtype(dtype)

@@ -18,7 +18,13 @@ from mha_widgets.attention.checks import (
     check_static,
 )
 from mha_widgets.attention.masks import additive_mask, causal_mask
-from mha_widgets.attention.steps import append_positions, attention_weights, in_projection, merge_heads, merge_masks
+from mha_widgets.attention.steps import (
+    append_positions,
+    attention_weights,
+    in_projection,
+    merge_heads,
+    merge_masks,
+)
 
 
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
@@ -48,7 +54,9 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     """
     _check_tensors(scores=scores)
     if not scores.is_floating_point():
-        raise RuntimeError(f"softmax needs floating-point scores, but got {scores.dtype}; convert them with .float().")
+        raise RuntimeError(
+            f"softmax needs floating-point scores, but got {scores.dtype}; convert them with .float()."
+        )
     if scores.numel():  # an empty axis has no largest score
         scores = scores - scores.amax(dim, keepdim=True).detach()
     exponentials = scores.exp()
@@ -107,12 +115,18 @@ def scaled_dot_product_attention(
     L, E = query.shape[-2:]
     S = key.shape[-2]
     scores = query @ key.transpose(-2, -1)  # (..., L, S)
-    scores = scores * (1 / math.sqrt(max(E, 1)) if scale is None else scale)  # with E = 0 all scores are 0
+    scores = scores * (
+        1 / math.sqrt(max(E, 1)) if scale is None else scale
+    )  # with E = 0 all scores are 0
     if is_causal:
         attn_mask = causal_mask(L, S, device=query.device)
     if attn_mask is not None:
-        scores = scores + (additive_mask(attn_mask, query.dtype) if attn_mask.dtype == torch.bool else attn_mask)
-    no_key_left = (scores == -math.inf).all(dim=-1, keepdim=True)  # softmax would make these rows NaN
+        scores = scores + (
+            additive_mask(attn_mask, query.dtype) if attn_mask.dtype == torch.bool else attn_mask
+        )
+    no_key_left = (scores == -math.inf).all(
+        dim=-1, keepdim=True
+    )  # softmax would make these rows NaN
     weights = softmax(scores.masked_fill(no_key_left, 0.0)).masked_fill(no_key_left, 0.0)
     weights = weights.to(query.dtype)  # a float32 mask widens float16 scores, as in torch
     if dropout_p > 0:
@@ -209,34 +223,56 @@ def multi_head_attention_forward(
     >>> output.shape, weights.shape
     (torch.Size([5, 2, 8]), torch.Size([2, 5, 5]))
     """
-    check_inputs(query, key, value, embed_dim_to_check, num_heads, batch_first, use_separate_proj_weight)
+    check_inputs(
+        query, key, value, embed_dim_to_check, num_heads, batch_first, use_separate_proj_weight
+    )
     batched = query.dim() == 3
     batch_first = batch_first or not batched
     N, L, S = 1, query.shape[0], key.shape[0]
     if batched:
-        N, L, S = (*query.shape[:2], key.shape[1]) if batch_first else (query.shape[1], query.shape[0], key.shape[0])
+        N, L, S = (
+            (*query.shape[:2], key.shape[1])
+            if batch_first
+            else (query.shape[1], query.shape[0], key.shape[0])
+        )
     if is_causal and attn_mask is None:
-        raise RuntimeError("is_causal=True only says that attn_mask is causal, and there is none; pass the causal mask too.")
+        raise RuntimeError(
+            "is_causal=True only says that attn_mask is causal, and there is none; pass the causal mask too."
+        )
     is_causal = is_causal and not need_weights and key_padding_mask is None
     if attn_mask is not None or key_padding_mask is not None:
         static = None if static_k is None else static_k.shape[1]
-        check_masks(attn_mask, key_padding_mask, query, (N, num_heads, L, S), used=not is_causal, static=static)
+        check_masks(
+            attn_mask,
+            key_padding_mask,
+            query,
+            (N, num_heads, L, S),
+            used=not is_causal,
+            static=static,
+        )
     if is_causal:
         attn_mask = None
     if use_separate_proj_weight:
         tables = (q_proj_weight, k_proj_weight, v_proj_weight)
-        weight: Tensor | tuple[Tensor, Tensor, Tensor] = check_separate(query, key, value, *tables, in_proj_bias)
+        weight: Tensor | tuple[Tensor, Tensor, Tensor] = check_separate(
+            query, key, value, *tables, in_proj_bias
+        )
     else:
         weight = check_packed(in_proj_weight)
 
-    q, k, v = in_projection(query, key, value, weight, in_proj_bias, num_heads, batch_first=batch_first)  # (N, H, L, D)
+    q, k, v = in_projection(
+        query, key, value, weight, in_proj_bias, num_heads, batch_first=batch_first
+    )  # (N, H, L, D)
     if static_k is not None or static_v is not None or bias_k is not None or bias_v is not None:
         k, v = check_static(k, v, static_k, static_v, bias_k, bias_v)
     mask = merge_masks(attn_mask, key_padding_mask, num_heads, query.dtype)
     if mask is not None and need_weights:
         check_merged(mask, query, attn_mask, key_padding_mask)
     if bias_k is not None or add_zero_attn:
-        k, v = append_positions(k, bias_k, add_zero_attn), append_positions(v, bias_v, add_zero_attn)
+        k, v = (
+            append_positions(k, bias_k, add_zero_attn),
+            append_positions(v, bias_v, add_zero_attn),
+        )
         if mask is not None:
             mask = F.pad(mask, (0, k.shape[2] - mask.shape[3]))  # nobody is kept from looking there
 
@@ -261,25 +297,35 @@ def multi_head_attention_forward(
 def _check_tensors(**given: object) -> None:
     for name, tensor in given.items():
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.tensor({name}).")
+            raise TypeError(
+                f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.tensor({name})."
+            )
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
     _check_tensors(query=query, key=key, value=value)
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}"
     if min(query.dim(), key.dim(), value.dim()) < 2:
-        raise RuntimeError(f"Got {shapes}; each needs at least 2 dimensions, (L, E), (S, E) and (S, Ev).")
+        raise RuntimeError(
+            f"Got {shapes}; each needs at least 2 dimensions, (L, E), (S, E) and (S, Ev)."
+        )
     if not query.is_floating_point() or not query.dtype == key.dtype == value.dtype:
         raise RuntimeError(
             f"Got query {query.dtype}, key {key.dtype} and value {value.dtype}; "
             "all three need one floating type: convert them with .to(dtype)."
         )
     if query.shape[-1] != key.shape[-1]:
-        raise RuntimeError(f"Got {shapes}; query and key need the same last size E: a dot product pairs their entries.")
+        raise RuntimeError(
+            f"Got {shapes}; query and key need the same last size E: a dot product pairs their entries."
+        )
     if key.shape[-2] != value.shape[-2]:
-        raise RuntimeError(f"Got {shapes}; key and value need the same length S: every key comes with one value.")
+        raise RuntimeError(
+            f"Got {shapes}; key and value need the same length S: every key comes with one value."
+        )
     if _broadcast(query.shape[:-2], key.shape[:-2], value.shape[:-2]) is None:
-        raise RuntimeError(f"Got {shapes}; the sizes before the last two must be the same, or 1 to be repeated.")
+        raise RuntimeError(
+            f"Got {shapes}; the sizes before the last two must be the same, or 1 to be repeated."
+        )
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout_p is a probability from 0 to 1, but got {dropout_p}.")
 
@@ -292,14 +338,24 @@ def _check_mask(attn_mask: Tensor | None, query: Tensor, key: Tensor, is_causal:
         both = "causal_mask(L, S) & attn_mask"
         if attn_mask.dtype != torch.bool:
             both = "additive_mask(causal_mask(L, S)) + attn_mask"
-        raise RuntimeError(f"Got both attn_mask and is_causal=True; pass one mask that says both: {both}.")
+        raise RuntimeError(
+            f"Got both attn_mask and is_causal=True; pass one mask that says both: {both}."
+        )
     if attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
-        fix = f"use mask.to({query.dtype})" if attn_mask.is_floating_point() else "for a 0/1 mask, use mask != 0"
+        fix = (
+            f"use mask.to({query.dtype})"
+            if attn_mask.is_floating_point()
+            else "for a 0/1 mask, use mask != 0"
+        )
         raise RuntimeError(
             f"Got an attn_mask of {attn_mask.dtype}; it is either boolean (True = may look) "
             f"or float like the query ({query.dtype}): {fix}."
         )
-    wanted = (*torch.broadcast_shapes(query.shape[:-2], key.shape[:-2]), query.shape[-2], key.shape[-2])
+    wanted = (
+        *torch.broadcast_shapes(query.shape[:-2], key.shape[:-2]),
+        query.shape[-2],
+        key.shape[-2],
+    )
     if _broadcast(attn_mask.shape, wanted) != wanted:
         raise RuntimeError(
             f"Got an attn_mask of shape {tuple(attn_mask.shape)}; it must broadcast to (..., L, S) = {wanted}: "

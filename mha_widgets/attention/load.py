@@ -42,13 +42,17 @@ def packed(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
     >>> packed(weights)["in_proj_weight"].shape
     torch.Size([24, 8])
     """
-    weights = _take(state_dict, SEPARATE, "give the state dict of a module with separate projections")
+    weights = _take(
+        state_dict, SEPARATE, "give the state dict of a module with separate projections"
+    )
     if {weight.shape for weight in weights} != {(len(weights[0]), len(weights[0]))}:
         raise ValueError(
             f"Got {', '.join(SEPARATE)} of shapes {_shapes(weights)}; only three of one shape (E, E) can be stacked: "
             "make the module with kdim= and vdim=, which keeps them separate."
         )
-    return {"in_proj_weight": torch.cat(weights)} | {name: _copy(x) for name, x in state_dict.items() if name not in SEPARATE}
+    return {"in_proj_weight": torch.cat(weights)} | {
+        name: _copy(x) for name, x in state_dict.items() if name not in SEPARATE
+    }
 
 
 def separate(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -69,7 +73,9 @@ def separate(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
     >>> list(separate(torch.nn.MultiheadAttention(8, 2, bias=False).state_dict()))
     ['q_proj_weight', 'k_proj_weight', 'v_proj_weight', 'out_proj.weight']
     """
-    (stacked,) = _take(state_dict, ["in_proj_weight"], "give the state dict of a module with packed projections")
+    (stacked,) = _take(
+        state_dict, ["in_proj_weight"], "give the state dict of a module with packed projections"
+    )
     rest = {name: _copy(x) for name, x in state_dict.items() if name != "in_proj_weight"}
     return dict(zip(SEPARATE, map(_copy, _thirds(stacked)), strict=True)) | rest
 
@@ -111,10 +117,15 @@ def from_linears(
     """
     fix = "say what the four Linears are called (query=, key=, value=, output=), with the path of the layer"
     names = (query, key, value, output)
-    return _join(_take(state_dict, [f"{name}.weight" for name in names], fix), [_bias(state_dict, name) for name in names])
+    return _join(
+        _take(state_dict, [f"{name}.weight" for name in names], fix),
+        [_bias(state_dict, name) for name in names],
+    )
 
 
-def from_qkv(state_dict: Mapping[str, Any], qkv: str = "qkv", output: str = "proj") -> dict[str, Tensor]:
+def from_qkv(
+    state_dict: Mapping[str, Any], qkv: str = "qkv", output: str = "proj"
+) -> dict[str, Tensor]:
     """Take the weights of one ``nn.Linear`` for query, key and value together, and one for the output.
 
     The defaults are the names in timm's ``Attention``, whose rows are all of query, then key, then value.
@@ -141,7 +152,10 @@ def from_qkv(state_dict: Mapping[str, Any], qkv: str = "qkv", output: str = "pro
     fix = "say what the two Linears are called (qkv=, output=), with the path of the layer"
     weight, out = _take(state_dict, [f"{qkv}.weight", f"{output}.weight"], fix)
     bias = _bias(state_dict, qkv)
-    return _join([*_thirds(weight), out], [*([None] * 3 if bias is None else bias.chunk(3)), _bias(state_dict, output)])
+    return _join(
+        [*_thirds(weight), out],
+        [*([None] * 3 if bias is None else bias.chunk(3)), _bias(state_dict, output)],
+    )
 
 
 def from_keras(weights: Sequence[Any]) -> dict[str, Tensor]:
@@ -165,7 +179,9 @@ def from_keras(weights: Sequence[Any]) -> dict[str, Tensor]:
     {'q_proj_weight': (8, 8), 'k_proj_weight': (8, 8), 'v_proj_weight': (8, 7), 'out_proj.weight': (8, 8)}
     """
     if len(weights) not in (4, 8):
-        raise ValueError(f"Got {len(weights)} weights; give the 8 of get_weights(), or the 4 kernels of use_bias=False.")
+        raise ValueError(
+            f"Got {len(weights)} weights; give the 8 of get_weights(), or the 4 kernels of use_bias=False."
+        )
     tensors = [_copy(weight) for weight in weights]
     kernels, biases = (tensors[::2], tensors[1::2]) if len(weights) == 8 else (tensors, [])
     query, key, value, output = kernels
@@ -177,11 +193,15 @@ def from_keras(weights: Sequence[Any]) -> dict[str, Tensor]:
             "as nn.MultiheadAttention has no twin of others: give them in the order of get_weights(), of a Keras layer with "
             "key_dim = value_dim = E / num_heads."
         )
-    flat = [kernel.flatten(1).T for kernel in (query, key, value)]  # (E, H, D) → (E, H * D) → (H * D, E)
+    flat = [
+        kernel.flatten(1).T for kernel in (query, key, value)
+    ]  # (E, H, D) → (E, H * D) → (H * D, E)
     return _join([*flat, output.flatten(0, 1).T], [bias.flatten() for bias in biases] or [None] * 4)
 
 
-def into(module: Module, state_dict: Mapping[str, Any], reference: Sequence[Any] | None = None) -> Module:
+def into(
+    module: Module, state_dict: Mapping[str, Any], reference: Sequence[Any] | None = None
+) -> Module:
     """Load weights into a module, all or none, and check that it then computes what it should.
 
     Many a wrong layout has the right shapes; an output of the layer that the weights come from tells it. Take
@@ -214,7 +234,9 @@ def into(module: Module, state_dict: Mapping[str, Any], reference: Sequence[Any]
     if unknown := [name for name in state_dict if name not in own]:
         raise ValueError(f"Got {_some(unknown)}, but the module has {_some(own)} alone; {fix}.")
     if any(tensor.is_meta for tensor in own.values()):
-        raise ValueError("The module is on the meta device, which holds no numbers; use module.to_empty(device=...) first.")
+        raise ValueError(
+            "The module is on the meta device, which holds no numbers; use module.to_empty(device=...) first."
+        )
     if wrong := [name for name in own if given[name].shape != own[name].shape]:
         raise ValueError(
             f"Got {', '.join(wrong)} of shapes {_shapes(given[name] for name in wrong)}, but the module has "
@@ -233,9 +255,13 @@ def into(module: Module, state_dict: Mapping[str, Any], reference: Sequence[Any]
 
 def _check_output(module: nn.Module, reference: Sequence[Any]) -> None:
     if len(reference) not in (2, 4):
-        raise ValueError(f"Got a reference of {len(reference)} parts; give (x, output) or (query, key, value, output).")
+        raise ValueError(
+            f"Got a reference of {len(reference)} parts; give (x, output) or (query, key, value, output)."
+        )
     if not all(isinstance(part, Tensor | np.ndarray) for part in reference):
-        raise ValueError("Got a reference with a part that is no tensor; of what a module returns, give the output: module(...)[0].")
+        raise ValueError(
+            "Got a reference with a part that is no tensor; of what a module returns, give the output: module(...)[0]."
+        )
     *inputs, expected = map(_copy, reference)
     inputs = [x.to(next(module.parameters())) for x in inputs]
     modes = [(part, part.training) for part in module.modules()]
@@ -251,7 +277,10 @@ def _check_output(module: nn.Module, reference: Sequence[Any]) -> None:
             "give what the whole layer returns, in the module's own layout (batch_first)."
         )
     difference = (output - expected.to(output)).abs().max()
-    limit = max(TOLERANCES.get(tensor.dtype, 0.0) for tensor in (output, expected)) * expected.abs().max()
+    limit = (
+        max(TOLERANCES.get(tensor.dtype, 0.0) for tensor in (output, expected))
+        * expected.abs().max()
+    )
     if not difference <= limit:  # nor is NaN
         raise ValueError(
             f"The module's output differs from the reference by up to {difference:.1e} (rounding explains {limit:.1e}), so it "
@@ -263,9 +292,13 @@ def _check_output(module: nn.Module, reference: Sequence[Any]) -> None:
 def _join(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> dict[str, Tensor]:
     """Name the weights and biases of query, key, value and output as ``nn.MultiheadAttention`` does."""
     if integer := [weight.dtype for weight in weights if not weight.is_floating_point()]:
-        raise ValueError(f"Got weights of {integer[0]}; quantised ones need their scales: give them as floating-point numbers.")
+        raise ValueError(
+            f"Got weights of {integer[0]}; quantised ones need their scales: give them as floating-point numbers."
+        )
     E = len(weights[0])
-    fits = weights[0].shape == weights[3].shape == (E, E) and all(w.dim() == 2 and len(w) == E for w in weights)
+    fits = weights[0].shape == weights[3].shape == (E, E) and all(
+        w.dim() == 2 and len(w) == E for w in weights
+    )
     if not fits or any(bias is not None and bias.shape != (E,) for bias in biases):
         raise ValueError(
             f"Got weights of shapes {_shapes(weights)} and biases of {_shapes(biases)} for query, key, value and output; "
@@ -274,7 +307,9 @@ def _join(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> dict[st
         )
     *inner, out = (weight.contiguous() for weight in weights)
     stack = all(weight.shape == (E, E) for weight in inner)
-    named = {"in_proj_weight": torch.cat(inner)} if stack else dict(zip(SEPARATE, inner, strict=True))
+    named = (
+        {"in_proj_weight": torch.cat(inner)} if stack else dict(zip(SEPARATE, inner, strict=True))
+    )
     if all(bias is None for bias in biases):
         return named | {"out_proj.weight": out}
     *inner, bias = (out.new_zeros(E) if bias is None else bias for bias in biases)
@@ -283,10 +318,14 @@ def _join(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> dict[st
 
 def _take(state_dict: Mapping[str, Any], names: Iterable[str], fix: str) -> list[Tensor]:
     if not isinstance(state_dict, Mapping):
-        raise TypeError(f"Got a state dict of type {type(state_dict).__name__}; it maps names to tensors: use .state_dict(), or safetensors.torch.load_file(path).")
+        raise TypeError(
+            f"Got a state dict of type {type(state_dict).__name__}; it maps names to tensors: use .state_dict(), or safetensors.torch.load_file(path)."
+        )
     if missing := [name for name in names if name not in state_dict]:
         near = difflib.get_close_matches(missing[0], state_dict, n=4, cutoff=0.0)
-        raise ValueError(f"Found no {_some(missing)} among {len(state_dict)} names, such as {_some(near)}; {fix}.")
+        raise ValueError(
+            f"Found no {_some(missing)} among {len(state_dict)} names, such as {_some(near)}; {fix}."
+        )
     return [_copy(state_dict[name]) for name in names]
 
 

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 
-def causal_mask(L: int, S: int | None = None, *, device: torch.device | str | None = None) -> Tensor:
+def causal_mask(
+    L: int, S: int | None = None, *, device: torch.device | str | None = None
+) -> Tensor:
     """Let each query look at its own position and the ones before it.
 
     Args:
@@ -34,10 +36,14 @@ def causal_mask(L: int, S: int | None = None, *, device: torch.device | str | No
             [ True,  True, False],
             [ True,  True,  True]])
     """
-    return torch.arange(L, device=device)[:, None] >= torch.arange(L if S is None else S, device=device)
+    return torch.arange(L, device=device)[:, None] >= torch.arange(
+        L if S is None else S, device=device
+    )
 
 
-def padding_mask(lengths: Tensor | Sequence[int], S: int | None = None, *, side: str = "right") -> Tensor:
+def padding_mask(
+    lengths: Tensor | Sequence[int], S: int | None = None, *, side: str = "right"
+) -> Tensor:
     """Let everyone look at the real tokens of each sequence and at none of its padding.
 
     Args:
@@ -64,23 +70,33 @@ def padding_mask(lengths: Tensor | Sequence[int], S: int | None = None, *, side:
     try:
         lengths = torch.as_tensor(lengths)
     except (TypeError, ValueError):
-        raise TypeError(f"Got lengths {lengths!r}; they count tokens: give whole numbers, as in [3, 1].") from None
+        raise TypeError(
+            f"Got lengths {lengths!r}; they count tokens: give whole numbers, as in [3, 1]."
+        ) from None
     if lengths.dim() != 1 or not lengths.numel():
-        raise ValueError(f"Got lengths of shape {tuple(lengths.shape)}; give one number a sequence, as in [3, 1].")
+        raise ValueError(
+            f"Got lengths of shape {tuple(lengths.shape)}; give one number a sequence, as in [3, 1]."
+        )
     if lengths.dtype == torch.bool or lengths.is_floating_point():
-        raise TypeError(f"Got lengths of {lengths.dtype}; they count tokens: give whole numbers, as in [3, 1].")
+        raise TypeError(
+            f"Got lengths of {lengths.dtype}; they count tokens: give whole numbers, as in [3, 1]."
+        )
     lengths = lengths.long()  # S may be larger than a narrow integer type can say
     if S is None:
         S = int(lengths.max())
     if lengths.min() < 0 or lengths.max() > S:
-        raise ValueError(f"Got lengths {lengths.tolist()} with S = {S}; each length must lie from 0 to S.")
+        raise ValueError(
+            f"Got lengths {lengths.tolist()} with S = {S}; each length must lie from 0 to S."
+        )
     if side not in ("right", "left"):
         raise ValueError(f'Got side={side!r}; padding stands on the "right" or on the "left".')
     mask = torch.arange(S, device=lengths.device) < lengths[:, None]
     return mask if side == "right" else mask.flip(-1)
 
 
-def window_mask(L: int, S: int | None = None, *, window: int, device: torch.device | str | None = None) -> Tensor:
+def window_mask(
+    L: int, S: int | None = None, *, window: int, device: torch.device | str | None = None
+) -> Tensor:
     """Let each query look at keys at most ``window`` positions away, on either side.
 
     For a causal window, combine: ``causal_mask(L) & window_mask(L, window=2)``.
@@ -134,5 +150,7 @@ def additive_mask(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
             f"Got a mask of {mask.dtype}; additive_mask turns booleans into floats: use mask != 0 for a 0/1 mask."
         )
     if not dtype.is_floating_point:
-        raise TypeError(f"Got dtype={dtype}; only a floating type holds -inf: use that of the scores.")
+        raise TypeError(
+            f"Got dtype={dtype}; only a floating type holds -inf: use that of the scores."
+        )
     return torch.where(mask, 0.0, -math.inf).to(dtype)

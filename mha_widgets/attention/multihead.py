@@ -67,7 +67,9 @@ class MultiheadAttention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         if embed_dim <= 0 or num_heads <= 0:
-            raise ValueError(f"embed_dim and num_heads must be at least 1, but got {embed_dim} and {num_heads}.")
+            raise ValueError(
+                f"embed_dim and num_heads must be at least 1, but got {embed_dim} and {num_heads}."
+            )
         if embed_dim % num_heads:
             raise AssertionError(
                 f"embed_dim = {embed_dim} can't be cut into {num_heads} heads of one size; choose a num_heads that divides it."
@@ -81,24 +83,35 @@ class MultiheadAttention(nn.Module):
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
         self.batch_first = batch_first
-        self._qkv_same_embed_dim = self.kdim == self.vdim == embed_dim  # nn.TransformerEncoderLayer asks
+        self._qkv_same_embed_dim = (
+            self.kdim == self.vdim == embed_dim
+        )  # nn.TransformerEncoderLayer asks
 
         def parameter(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
 
         packed = self._qkv_same_embed_dim
-        self.register_parameter("in_proj_weight", parameter(3 * embed_dim, embed_dim) if packed else None)
+        self.register_parameter(
+            "in_proj_weight", parameter(3 * embed_dim, embed_dim) if packed else None
+        )
         for name, features in zip(SEPARATE, (embed_dim, self.kdim, self.vdim), strict=True):
             self.register_parameter(name, None if packed else parameter(embed_dim, features))
         self.register_parameter("in_proj_bias", parameter(3 * embed_dim) if bias else None)
         # Dynamic quantization would replace a plain Linear, whose weight is read here and not called.
-        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        self.out_proj = NonDynamicallyQuantizableLinear(
+            embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
+        )
         self.bias_k = parameter(1, 1, embed_dim) if add_bias_kv else None
         self.bias_v = parameter(1, 1, embed_dim) if add_bias_kv else None
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
-        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+        for weight in (
+            self.in_proj_weight,
+            self.q_proj_weight,
+            self.k_proj_weight,
+            self.v_proj_weight,
+        ):
             if weight is not None:
                 nn.init.xavier_uniform_(weight)
         if self.in_proj_bias is not None:
@@ -131,8 +144,12 @@ class MultiheadAttention(nn.Module):
         (torch.Size([5, 8]), torch.Size([4, 5, 5]))
         """
         if isinstance(query, Tensor) and query.is_nested:
-            return self._forward_nested(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights)
-        separate = {} if self._qkv_same_embed_dim else {name: getattr(self, name) for name in SEPARATE}
+            return self._forward_nested(
+                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights
+            )
+        separate = (
+            {} if self._qkv_same_embed_dim else {name: getattr(self, name) for name in SEPARATE}
+        )
         return multi_head_attention_forward(
             query,
             key,
@@ -175,9 +192,13 @@ class MultiheadAttention(nn.Module):
                 f"{'; '.join(reason.words for reason in reasons)}; otherwise use query.to_padded_tensor(0.0) and a key_padding_mask."
             )
         padded, padding = pad_nested(query)
-        output, weights = self.forward(padded, padded, padded, padding, need_weights, average_attn_weights=average_attn_weights)
+        output, weights = self.forward(
+            padded, padded, padded, padding, need_weights, average_attn_weights=average_attn_weights
+        )
         if weights is not None:
-            weights = weights.masked_fill(padding.view(len(padding), *[1] * (weights.dim() - 3), -1, 1), 0.0)
+            weights = weights.masked_fill(
+                padding.view(len(padding), *[1] * (weights.dim() - 3), -1, 1), 0.0
+            )
         return nest(output, padding), weights
 
     def merge_masks(
@@ -211,7 +232,9 @@ class MultiheadAttention(nn.Module):
         if attn_mask is None:
             return key_padding_mask, None if key_padding_mask is None else 1
         N, L, _ = query.shape
-        merged = attn_mask.view(N if attn_mask.dim() == 3 else 1, -1, L, L).expand(N, self.num_heads, L, L)
+        merged = attn_mask.view(N if attn_mask.dim() == 3 else 1, -1, L, L).expand(
+            N, self.num_heads, L, L
+        )
         if key_padding_mask is not None:
             merged = merged + key_padding_mask.view(N, 1, 1, L)
         return merged, 2

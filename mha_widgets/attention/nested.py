@@ -15,4 +15,6 @@ def pad_nested(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def nest(padded: Tensor, padding: Tensor) -> Tensor:
     """Return (N, L, E) without its padding as a NestedTensor: what :func:`pad_nested` undoes."""
-    return torch.nested.as_nested_tensor([sequence[~pad] for sequence, pad in zip(padded, padding, strict=True)])
+    return torch.nested.as_nested_tensor(
+        [sequence[~pad] for sequence, pad in zip(padded, padding, strict=True)]
+    )

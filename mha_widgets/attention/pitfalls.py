@@ -32,7 +32,11 @@ def pitfalls(call: Call, path: Path, mask: Tensor | None) -> tuple[str, ...]:
     """
     if call.query.is_nested:
         return ()
-    found = [*_rows_without_a_key(path, mask), *(sentence for look in LOOKS for sentence in look(call)), *_causal(call, path)]
+    found = [
+        *_rows_without_a_key(path, mask),
+        *(sentence for look in LOOKS for sentence in look(call)),
+        *_causal(call, path),
+    ]
     return tuple(found)
 
 
@@ -64,7 +68,11 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _layout(call: Call) -> Iterable[str]:
-    if call.query.dim() == 3 and call.query.shape[0] == call.query.shape[1] > 1 and call.key.shape[:2] == call.query.shape[:2]:
+    if (
+        call.query.dim() == 3
+        and call.query.shape[0] == call.query.shape[1] > 1
+        and call.key.shape[:2] == call.query.shape[:2]
+    ):
         read = "(N, L, E)" if call.module.batch_first else "(L, N, E)"
         yield (
             f"query is {tuple(call.query.shape)}: the batch is as large as the sequence is long, so no shape can tell the "
@@ -77,7 +85,12 @@ def _layout(call: Call) -> Iterable[str]:
 
 def _polarity(call: Call) -> Iterable[str]:
     padding, attn = call.key_padding_mask, call.attn_mask
-    if padding is not None and padding.numel() and padding.shape[-1] > 1 and _blocked(padding)[..., 0].all():
+    if (
+        padding is not None
+        and padding.numel()
+        and padding.shape[-1] > 1
+        and _blocked(padding)[..., 0].all()
+    ):
         yield (
             "key_padding_mask blocks the first key of every sequence: unless every sequence is padded on the left, "
             f"it looks inverted, since {_meaning('key_padding_mask', padding, '; if True meant a real token, ')}."
@@ -100,8 +113,14 @@ def _blocked(mask: Tensor) -> Tensor:
 
 
 def _float_masks(call: Call) -> Iterable[str]:
-    given = {name: mask for name in MASKS if (mask := getattr(call, name)) is not None and mask.is_floating_point()}
-    ones = [name for name, mask in given.items() if mask.any() and ((mask == 0) | (mask == 1)).all()]
+    given = {
+        name: mask
+        for name in MASKS
+        if (mask := getattr(call, name)) is not None and mask.is_floating_point()
+    }
+    ones = [
+        name for name, mask in given.items() if mask.any() and ((mask == 0) | (mask == 1)).all()
+    ]
     if ones:
         verbs = "is float and holds" if len(ones) == 1 else "are float and hold"
         yield (
@@ -137,15 +156,26 @@ def _order_of_heads(call: Call) -> Iterable[str]:
     if mask is None or mask.dim() != 3 or H == 1 or len(mask) == H:
         return
     N = len(mask) // H
-    by_head, by_sequence = mask.unflatten(0, (H, N)), mask.unflatten(0, (N, H))  # by_head: as repeat(H, 1, 1) lays out
+    by_head, by_sequence = (
+        mask.unflatten(0, (H, N)),
+        mask.unflatten(0, (N, H)),
+    )  # by_head: as repeat(H, 1, 1) lays out
     if not (by_head == by_head[:1]).all() or (by_sequence == by_sequence[:, :1]).all():
         return
-    advice = "the heads of a sequence lie side by side: use mask.repeat_interleave(num_heads, dim=0)"
-    of_heads = (by_sequence == by_sequence[:1]).all()  # or one for each head, such as ALiBi's: both make it if N divides H
+    advice = (
+        "the heads of a sequence lie side by side: use mask.repeat_interleave(num_heads, dim=0)"
+    )
+    of_heads = (
+        by_sequence == by_sequence[:1]
+    ).all()  # or one for each head, such as ALiBi's: both make it if N divides H
     blocked, padding = _blocked(mask[:N]), call.key_padding_mask
     hidden = blocked.all(dim=-2)  # (N, S), the keys that no query sees
-    like_padding = not (hidden == hidden[:1]).all() and (blocked == blocked.all(dim=0) | hidden[:, None]).all()
-    if not of_heads or (like_padding and padding is not None and (hidden == _blocked(padding)).all()):
+    like_padding = (
+        not (hidden == hidden[:1]).all() and (blocked == blocked.all(dim=0) | hidden[:, None]).all()
+    )
+    if not of_heads or (
+        like_padding and padding is not None and (hidden == _blocked(padding)).all()
+    ):
         yield (
             f"attn_mask repeats itself every {N} masks, as mask.repeat(num_heads, 1, 1) makes it, "
             f"so sequences get each other's masks; {advice}."
@@ -158,13 +188,20 @@ def _order_of_heads(call: Call) -> Iterable[str]:
 
 
 def _not_finite(call: Call) -> Iterable[str]:
-    first = {id(x): name for name, x in reversed(list(zip(("query", "key", "value"), call[1:4], strict=True)))}
+    first = {
+        id(x): name
+        for name, x in reversed(list(zip(("query", "key", "value"), call[1:4], strict=True)))
+    }
     for x, name in ((call.query, "query"), (call.key, "key"), (call.value, "value")):
         bad = ~x.isfinite().all(dim=-1)  # (N, L), (L, N) or (L,)
         if first[id(x)] != name or not bad.any():
             continue
         padding, only = call.key_padding_mask, ""
-        if padding is not None and padding.dtype == torch.bool and (name != "query" or call.query is call.key):
+        if (
+            padding is not None
+            and padding.dtype == torch.bool
+            and (name != "query" or call.query is call.key)
+        ):
             real = bad if bad.dim() == 1 or call.module.batch_first else bad.T
             if not (real & ~padding).any():
                 only = ", all of them padding: a weight of 0 times NaN is NaN, so blocking them does not help; fill them with 0"

@@ -99,9 +99,13 @@ def in_projection(
     (torch.Size([2, 4, 5, 2]), torch.Size([2, 4, 7, 2]), torch.Size([2, 4, 7, 2]))
     """
 
-    def project(x: Tensor, table: Tensor, bias: Tensor | None, tables: int = 1) -> tuple[Tensor, ...]:
+    def project(
+        x: Tensor, table: Tensor, bias: Tensor | None, tables: int = 1
+    ) -> tuple[Tensor, ...]:
         rows = F.linear(x, table, bias)
-        return split_heads(rows if x.dim() == 3 else rows[None], num_heads, tables, batch_first=batch_first).unbind(0)
+        return split_heads(
+            rows if x.dim() == 3 else rows[None], num_heads, tables, batch_first=batch_first
+        ).unbind(0)
 
     if isinstance(weight, Tensor):
         if query is key and key is value:
@@ -109,11 +113,18 @@ def in_projection(
             return q, k, v
         E = weight.shape[1]
         if key is value:
-            (w_q, w_kv), (b_q, b_kv) = weight.split((E, 2 * E)), (None, None) if bias is None else bias.split((E, 2 * E))
+            (w_q, w_kv), (b_q, b_kv) = (
+                weight.split((E, 2 * E)),
+                (None, None) if bias is None else bias.split((E, 2 * E)),
+            )
             return *project(query, w_q, b_q), *project(key, w_kv, b_kv, 2)
         weight = weight.chunk(3)
     biases = (None, None, None) if bias is None else bias.chunk(3)
-    q, k, v = (part for x, table, b in zip((query, key, value), weight, biases, strict=True) for part in project(x, table, b))
+    q, k, v = (
+        part
+        for x, table, b in zip((query, key, value), weight, biases, strict=True)
+        for part in project(x, table, b)
+    )
     return q, k, v
 
 
@@ -146,7 +157,9 @@ def append_positions(heads: Tensor, bias: Tensor | None, zero: bool) -> Tensor:
     return F.pad(heads, (0, 0, 0, 1)) if zero else heads
 
 
-def merge_masks(attn_mask: Tensor | None, key_padding_mask: Tensor | None, num_heads: int, dtype: torch.dtype) -> Tensor | None:
+def merge_masks(
+    attn_mask: Tensor | None, key_padding_mask: Tensor | None, num_heads: int, dtype: torch.dtype
+) -> Tensor | None:
     """Write both masks of ``nn.MultiheadAttention`` as one, to be added to the scores.
 
     Args:
@@ -167,9 +180,17 @@ def merge_masks(attn_mask: Tensor | None, key_padding_mask: Tensor | None, num_h
     if attn_mask is None and key_padding_mask is None:
         return None
     if attn_mask is not None:
-        attn_mask = attn_mask[None, None] if attn_mask.dim() == 2 else attn_mask.unflatten(0, (-1, num_heads))
+        attn_mask = (
+            attn_mask[None, None]
+            if attn_mask.dim() == 2
+            else attn_mask.unflatten(0, (-1, num_heads))
+        )
     if key_padding_mask is not None:
-        key_padding_mask = key_padding_mask[..., None, None, :] if key_padding_mask.dim() == 2 else key_padding_mask[None, None, None]
+        key_padding_mask = (
+            key_padding_mask[..., None, None, :]
+            if key_padding_mask.dim() == 2
+            else key_padding_mask[None, None, None]
+        )
     masks = [mask for mask in (attn_mask, key_padding_mask) if mask is not None]
     if all(mask.dtype == torch.bool for mask in masks):
         masks = [reduce(torch.logical_or, masks)]
@@ -206,7 +227,9 @@ def _softmax(scores: Tensor) -> Tensor:
     # These are the most numbers that attention holds: where no gradient will ask for them, they are overwritten.
     if not torch.is_grad_enabled():
         try:
-            if not torch.is_autocast_enabled(scores.device.type):  # it may want another type than that of the scores
+            if not torch.is_autocast_enabled(
+                scores.device.type
+            ):  # it may want another type than that of the scores
                 return torch.softmax(scores, dim=-1, out=scores)
         except RuntimeError:  # torch.func's transforms have no out=, and some devices no autocast
             pass

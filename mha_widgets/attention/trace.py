@@ -22,7 +22,12 @@ from mha_widgets.attention.nested import nest, pad_nested
 from mha_widgets.attention.pitfalls import pitfalls
 from mha_widgets.attention.steps import append_positions, in_projection, merge_heads, merge_masks
 
-ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}  # of outputs near 1
+ROUNDING = {
+    torch.float64: 1e-10,
+    torch.float32: 1e-4,
+    torch.float16: 2e-2,
+    torch.bfloat16: 1e-1,
+}  # of outputs near 1
 
 
 class Step(NamedTuple):
@@ -77,7 +82,9 @@ class Trace(Mapping[str, Tensor]):
         for step in self.steps:
             if step.name == name:
                 return step.tensor
-        raise KeyError(f"This call has no step {name!r}; it has {', '.join(step.name for step in self.steps)}.")
+        raise KeyError(
+            f"This call has no step {name!r}; it has {', '.join(step.name for step in self.steps)}."
+        )
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
@@ -95,24 +102,37 @@ class Trace(Mapping[str, Tensor]):
     def _notes(self) -> list[tuple[str, str]]:
         notes = [("path", self.path.value)]
         notes += [("not the fast path", reason.words) for reason in self.why_not_fast_path]
-        notes.append(("difference", f"from what the module itself returns: at most {self.difference:.3g}"))
+        notes.append(
+            ("difference", f"from what the module itself returns: at most {self.difference:.3g}")
+        )
         return notes + [("warning", warning) for warning in self.warnings]
 
     def __repr__(self) -> str:
         rows = [(step.name, f"{step.letters} = {step.sizes}", step.meaning) for step in self.steps]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        lines = [f"  {name:{widths[0]}}  {shape:{widths[1]}}  {meaning}" for name, shape, meaning in rows]
+        lines = [
+            f"  {name:{widths[0]}}  {shape:{widths[1]}}  {meaning}" for name, shape, meaning in rows
+        ]
         return "\n".join([self.title, *lines, *(f"{name}: {text}" for name, text in self._notes())])
 
     def _repr_html_(self) -> str:
         def row(cells: tuple[str, ...], tag: str) -> str:
             style = "padding: 2px 8px; text-align: left; vertical-align: top"
             *narrow, last = cells
-            narrow = [f'<{tag} style="{style}; white-space: nowrap">{cell}</{tag}>' for cell in narrow]
-            return f'<tr>{"".join(narrow)}<{tag} style="{style}; min-width: 16em">{last}</{tag}></tr>'
+            narrow = [
+                f'<{tag} style="{style}; white-space: nowrap">{cell}</{tag}>' for cell in narrow
+            ]
+            return (
+                f'<tr>{"".join(narrow)}<{tag} style="{style}; min-width: 16em">{last}</{tag}></tr>'
+            )
 
-        steps = [(f"<code>{step.name}</code>", step.letters, step.sizes, escape(step.meaning)) for step in self.steps]
-        notes = "".join(f"<li><strong>{name}</strong>: {escape(text)}</li>" for name, text in self._notes())
+        steps = [
+            (f"<code>{step.name}</code>", step.letters, step.sizes, escape(step.meaning))
+            for step in self.steps
+        ]
+        notes = "".join(
+            f"<li><strong>{name}</strong>: {escape(text)}</li>" for name, text in self._notes()
+        )
         return (
             '<div style="overflow-x: auto"><table class="dataframe">'  # the class that themes know, from pandas
             f'<caption style="text-align: left">{escape(self.title)}</caption>'
@@ -176,8 +196,20 @@ def trace(
             f"trace opens an nn.MultiheadAttention, or ours, but got {type(module).__name__}; of a compiled module give "
             "_orig_mod, of a parallel one .module, and see capture for whole models."
         )
-    check_tensors(query=query, key=key, value=value, attn_mask=attn_mask, key_padding_mask=key_padding_mask)
-    call = Call(module, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+    check_tensors(
+        query=query, key=key, value=value, attn_mask=attn_mask, key_padding_mask=key_padding_mask
+    )
+    call = Call(
+        module,
+        query,
+        key,
+        value,
+        key_padding_mask,
+        need_weights,
+        attn_mask,
+        average_attn_weights,
+        is_causal,
+    )
     with parametrize.cached():  # some weights change with every reading
         path, why_not = call.path(), fast_path(*call)
         try:
@@ -192,7 +224,9 @@ def trace(
     if weights is not None:
         every = found["weights_after_dropout"]
         every = every.mean(dim=1) if average_attn_weights else every
-        differences.append(difference("weights", every if query.dim() == 3 else every.squeeze(0), weights))
+        differences.append(
+            difference("weights", every if query.dim() == 3 else every.squeeze(0), weights)
+        )
     most = max(differences, key=lambda one: math.inf if math.isnan(one) else one)
     told = (*unlike(most, path, found["joined"]), *pitfalls(call, path, found.get("mask")))
     mode = "training" if module.training else "evaluation"
@@ -206,8 +240,14 @@ def called(call: Call) -> tuple[Tensor, Tensor | None]:
     kinds = [type(part) for part in returned] if isinstance(returned, tuple) else []
     if len(kinds) == 2 and issubclass(kinds[0], Tensor) and issubclass(kinds[1], Tensor | None):
         return returned
-    got = f"a tuple of {', '.join(kind.__name__ for kind in kinds)}" if kinds else f"one {type(returned).__name__}"
-    raise TypeError(f"The module returned {got}, not (output, weights); look at its hooks, or at its own forward.")
+    got = (
+        f"a tuple of {', '.join(kind.__name__ for kind in kinds)}"
+        if kinds
+        else f"one {type(returned).__name__}"
+    )
+    raise TypeError(
+        f"The module returned {got}, not (output, weights); look at its hooks, or at its own forward."
+    )
 
 
 def steps_of(call: Call, path: Path) -> tuple[Step, ...]:
@@ -221,8 +261,14 @@ def steps_of(call: Call, path: Path) -> tuple[Step, ...]:
     H, packed = module.num_heads, module.in_proj_weight is not None
     check_inputs(query, key, value, module.embed_dim, H, module.batch_first, not packed)
     batch_first = module.batch_first or query.dim() == 2
-    weight = module.in_proj_weight if packed else (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    q, k, v = in_projection(query, key, value, weight, module.in_proj_bias, H, batch_first=batch_first)
+    weight = (
+        module.in_proj_weight
+        if packed
+        else (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    )
+    q, k, v = in_projection(
+        query, key, value, weight, module.in_proj_bias, H, batch_first=batch_first
+    )
     steps = [
         Step("q", "(N, L, E)", "queries: query @ W_q.T + b_q", merge_heads(q)),
         Step("k", "(N, S, E)", "keys: key @ W_k.T + b_k", merge_heads(k)),
@@ -233,27 +279,65 @@ def steps_of(call: Call, path: Path) -> tuple[Step, ...]:
     ]
     mask = effective_mask(call, path, q, k)
     S = "S"
-    appended = [word for word, there in (("bias", module.bias_k is not None), ("zero", module.add_zero_attn)) if there]
+    appended = [
+        word
+        for word, there in (("bias", module.bias_k is not None), ("zero", module.add_zero_attn))
+        if there
+    ]
     if appended:
-        k, v = append_positions(k, module.bias_k, module.add_zero_attn), append_positions(v, module.bias_v, module.add_zero_attn)
+        k, v = (
+            append_positions(k, module.bias_k, module.add_zero_attn),
+            append_positions(v, module.bias_v, module.add_zero_attn),
+        )
         S = f"S + {len(appended)}"
-        steps.append(Step("k_appended", f"(N, H, {S}, D)", f"keys, with {' and '.join(appended)} appended", k))
-        steps.append(Step("v_appended", f"(N, H, {S}, D)", f"values, with {' and '.join(appended)} appended", v))
+        steps.append(
+            Step(
+                "k_appended", f"(N, H, {S}, D)", f"keys, with {' and '.join(appended)} appended", k
+            )
+        )
+        steps.append(
+            Step(
+                "v_appended",
+                f"(N, H, {S}, D)",
+                f"values, with {' and '.join(appended)} appended",
+                v,
+            )
+        )
 
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-    steps.append(Step("scores", f"(N, H, L, {S})", "how well keys match queries: q_heads @ keys.T / sqrt(D)", scores))
+    steps.append(
+        Step(
+            "scores",
+            f"(N, H, L, {S})",
+            "how well keys match queries: q_heads @ keys.T / sqrt(D)",
+            scores,
+        )
+    )
     if mask is not None:
         mask = mask.to(scores.dtype).expand(scores.shape)
-        steps.append(Step("mask", f"(N, H, L, {S})", "what is added to the scores; -inf blocks", mask))
+        steps.append(
+            Step("mask", f"(N, H, L, {S})", "what is added to the scores; -inf blocks", mask)
+        )
         scores = scores + mask
     weights = scores.softmax(dim=-1)
     if mask is not None and path is Path.SDPA:
         weights = weights.masked_fill((mask == -math.inf).all(dim=-1, keepdim=True), 0.0)
     if padding is not None:
         weights = weights.masked_fill(padding[:, None, :, None], 0.0)
-    steps.append(Step("weights", f"(N, H, L, {S})", "softmax(scores + mask): shares that sum to 1 over the keys", weights))
+    steps.append(
+        Step(
+            "weights",
+            f"(N, H, L, {S})",
+            "softmax(scores + mask): shares that sum to 1 over the keys",
+            weights,
+        )
+    )
     weights = F.dropout(weights, module.dropout, module.training)
-    share = f"each weight 0 with probability {module.dropout}, the rest grown" if module.training else "the same: no dropout now"
+    share = (
+        f"each weight 0 with probability {module.dropout}, the rest grown"
+        if module.training
+        else "the same: no dropout now"
+    )
     steps.append(Step("weights_after_dropout", f"(N, H, L, {S})", share, weights))
     heads = weights @ v
     steps.append(Step("heads", "(N, H, L, D)", "what each head gathers: weights @ values", heads))
@@ -276,9 +360,16 @@ def effective_mask(call: Call, path: Path, q: Tensor, k: Tensor) -> Tensor | Non
     module = call.module
     (N, H, L, _), S = q.shape, k.shape[2]
     appended = (module.bias_k is not None) + module.add_zero_attn
-    if call.is_causal and path is Path.SDPA and call.key_padding_mask is None and call.attn_mask is not None:
+    if (
+        call.is_causal
+        and path is Path.SDPA
+        and call.key_padding_mask is None
+        and call.attn_mask is not None
+    ):
         return additive_mask(causal_mask(L, S + appended, device=q.device), q.dtype)[None, None]
-    check_masks(call.attn_mask, call.key_padding_mask, call.query, (N, H, L, S), warn=False)  # pitfalls tells it
+    check_masks(
+        call.attn_mask, call.key_padding_mask, call.query, (N, H, L, S), warn=False
+    )  # pitfalls tells it
     mask = merge_masks(call.attn_mask, call.key_padding_mask, H, call.query.dtype)
     if mask is not None and call.need_weights:
         check_merged(mask, call.query, call.attn_mask, call.key_padding_mask)
@@ -307,4 +398,6 @@ def unlike(difference: float, path: Path, joined: Tensor) -> tuple[str, ...]:
     largest = joined.detach().abs().nan_to_num().max().item() if joined.numel() else 0.0
     if difference <= ROUNDING.get(joined.dtype, 0.0) * max(1.0, largest):
         return ()
-    return (f"The module returns something else, by up to {difference:.3g}: a forward of its own or a hook is at work.",)
+    return (
+        f"The module returns something else, by up to {difference:.3g}: a forward of its own or a hook is at work.",
+    )

@@ -78,7 +78,9 @@ def check(name: str, answer: Any = None) -> Verdict:
     False
     """
     if name not in _CHECKERS:
-        raise ValueError(f"There is no exercise {name!r}; there are {', '.join(sorted(_CHECKERS))}.")
+        raise ValueError(
+            f"There is no exercise {name!r}; there are {', '.join(sorted(_CHECKERS))}."
+        )
     with _own_settings():
         try:
             if _missing(answer):
@@ -87,14 +89,20 @@ def check(name: str, answer: Any = None) -> Verdict:
         except Wrong as wrong:
             return Verdict(False, f"Not yet: {wrong}")
         except Exception as error:  # whatever nobody thought of
-            return Verdict(False, f"Not yet: your answer can't be checked; looking at it raises {_describe_error(error)}")
+            return Verdict(
+                False,
+                f"Not yet: your answer can't be checked; looking at it raises {_describe_error(error)}",
+            )
 
 
 @contextmanager
 def _own_settings() -> Iterator[None]:
     """Check with the same random numbers, gradients and the fast path on, and give the reader's settings back."""
     dtype, fast_path = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
-    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):  # the first turns gradients on too
+    with (
+        torch.inference_mode(False),
+        torch.random.fork_rng(devices=[]),
+    ):  # the first turns gradients on too
         torch.default_generator.manual_seed(0)
         torch.backends.mha.set_fastpath_enabled(True)
         try:
@@ -129,8 +137,16 @@ def called(function: Any, *inputs: Any, copies: bool = True, **options: Any) -> 
         Wrong: it is no function, it raises, or it returns nothing.
     """
     if not callable(function):
-        raise Wrong(f"the answer is of type {type(function).__name__}; pass the function itself, without calling it.")
-    kind = "class" if isinstance(function, type) else "module" if isinstance(function, nn.Module) else "function"
+        raise Wrong(
+            f"the answer is of type {type(function).__name__}; pass the function itself, without calling it."
+        )
+    kind = (
+        "class"
+        if isinstance(function, type)
+        else "module"
+        if isinstance(function, nn.Module)
+        else "function"
+    )
     try:
         made = function(*map(_copy_answer, inputs) if copies else inputs, **options)
     except (Exception, SystemExit) as error:  # whatever a reader's function does
@@ -154,7 +170,13 @@ def keeping(function: Any, *inputs: Any, **options: Any) -> tuple[Any, int]:
 
 
 def _copy_answer(given: Any) -> Any:
-    return given.clone() if isinstance(given, Tensor) else copy(given) if isinstance(given, list) else given
+    return (
+        given.clone()
+        if isinstance(given, Tensor)
+        else copy(given)
+        if isinstance(given, list)
+        else given
+    )
 
 
 def says(function: Any, *inputs: Any, copies: bool = True) -> bool:
@@ -179,7 +201,11 @@ def several(answer: Any, count: int, wanted: str) -> list[Any]:
     Raises:
         Wrong: it is something else, or of another length; the message is what is wanted.
     """
-    if not isinstance(answer, (tuple, list, np.ndarray, Tensor)) or not getattr(answer, "ndim", 1) or len(answer) != count:
+    if (
+        not isinstance(answer, (tuple, list, np.ndarray, Tensor))
+        or not getattr(answer, "ndim", 1)
+        or len(answer) != count
+    ):
         raise Wrong(f"{wanted}.")
     return list(answer)
 
@@ -195,7 +221,11 @@ def tensor(answer: Any, what: str = "your answer") -> Tensor:
         if found.is_complex() or found.is_nested:
             raise TypeError
     except (TypeError, ValueError, RuntimeError):
-        kind = "a tensor without real numbers" if isinstance(answer, Tensor) else f"of type {type(answer).__name__}"
+        kind = (
+            "a tensor without real numbers"
+            if isinstance(answer, Tensor)
+            else f"of type {type(answer).__name__}"
+        )
         raise Wrong(f"{what} is {kind}; give one tensor, or numbers in equal rows.") from None
     return found
 
@@ -222,7 +252,10 @@ def as_number(answer: Any, what: str = "your answer") -> float:
 
 
 def shaped(
-    answer: Any, shape: Sequence[int], hints: dict[tuple[int, ...], str] | None = None, what: str = "your answer"
+    answer: Any,
+    shape: Sequence[int],
+    hints: dict[tuple[int, ...], str] | None = None,
+    what: str = "your answer",
 ) -> Tensor:
     """Return an answer as a tensor of this shape; ``hints`` tell what other shapes come from.
 
@@ -232,11 +265,15 @@ def shaped(
     found = tensor(answer, what)
     if tuple(found.shape) != tuple(shape):
         hint = (hints or {}).get(tuple(found.shape), "")
-        raise Wrong(f"{what} has shape {tuple(found.shape)}; there should be {tuple(shape)}{hint and ': '}{hint}.")
+        raise Wrong(
+            f"{what} has shape {tuple(found.shape)}; there should be {tuple(shape)}{hint and ': '}{hint}."
+        )
     return found
 
 
-def expect(found: Any, right: Any, subject: str, otherwise: str, hints: dict[Any, str] | None = None) -> None:
+def expect(
+    found: Any, right: Any, subject: str, otherwise: str, hints: dict[Any, str] | None = None
+) -> None:
     """Let a shape or a number pass if it is right; ``hints`` tell what others come from, ``otherwise`` what it should be.
 
     Raises:
@@ -250,7 +287,9 @@ def expect(found: Any, right: Any, subject: str, otherwise: str, hints: dict[Any
 
 def close(answer: Tensor, expected: Tensor, tolerance: float = 1e-4) -> bool:
     """Say whether two tensors of one shape hold the same numbers, but for rounding."""
-    return torch.allclose(answer.double(), expected.double(), atol=tolerance, rtol=tolerance, equal_nan=True)
+    return torch.allclose(
+        answer.double(), expected.double(), atol=tolerance, rtol=tolerance, equal_nan=True
+    )
 
 
 def shape_of(answer: Any) -> tuple[int, ...]:
@@ -261,15 +300,25 @@ def shape_of(answer: Any) -> tuple[int, ...]:
     """
     sizes = answer
     if isinstance(answer, str):
-        sizes = [size for size in re.split(r"[\s,×x]+", answer.removeprefix("torch.Size").strip("()[] ")) if size]
-    elif isinstance(answer, (Tensor, np.ndarray)) and (answer.ndim != 1 or "float" in str(answer.dtype)):
+        sizes = [
+            size
+            for size in re.split(r"[\s,×x]+", answer.removeprefix("torch.Size").strip("()[] "))
+            if size
+        ]
+    elif isinstance(answer, (Tensor, np.ndarray)) and (
+        answer.ndim != 1 or "float" in str(answer.dtype)
+    ):
         sizes = answer.shape
     try:
-        if not isinstance(sizes, (tuple, list, Tensor, np.ndarray)) or any(float(size) % 1 for size in sizes):
+        if not isinstance(sizes, (tuple, list, Tensor, np.ndarray)) or any(
+            float(size) % 1 for size in sizes
+        ):
             raise TypeError
         return tuple(int(size) for size in sizes)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise Wrong(f"your answer is {reprlib.repr(answer)}; give a shape, such as (2, 3).") from None
+        raise Wrong(
+            f"your answer is {reprlib.repr(answer)}; give a shape, such as (2, 3)."
+        ) from None
 
 
 def random(*shape: int, seed: int) -> Tensor:

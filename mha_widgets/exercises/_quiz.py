@@ -23,7 +23,10 @@ def quiz(path: str | Path) -> None:
     with capture_output(stdout=False, stderr=False) as captured:
         display_quiz(str(path), shuffle_answers=False)
     for output in captured.outputs:
-        shown = {kind: text.replace("typeof MathJax != 'undefined'", "false") for kind, text in output.data.items()}
+        shown = {
+            kind: text.replace("typeof MathJax != 'undefined'", "false")
+            for kind, text in output.data.items()
+        }
         if "text/html" in shown:
             shown["text/html"] += "</div>"
         display(shown, raw=True)

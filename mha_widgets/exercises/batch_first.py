@@ -7,16 +7,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, expect, random, says, several, shape_of, shaped
+from mha_widgets.exercises._checking import (
+    Wrong,
+    called,
+    close,
+    exercise,
+    expect,
+    random,
+    says,
+    several,
+    shape_of,
+    shaped,
+)
 
 
 @exercise("batch-first-1")
 def shapes_of_a_default_call(answer: Any) -> str:
     """The shapes of output and weights: query (5, 2, 8), key and value (7, 2, 8), batch_first=False, 4 heads."""
-    output, weights = map(shape_of, several(answer, 2, "give two shapes, that of the output and that of the weights"))
+    output, weights = map(
+        shape_of, several(answer, 2, "give two shapes, that of the output and that of the weights")
+    )
     expect(output, (5, 2, 8), "the output is", "it has the layout and the sizes of the query")
     hints = {(5, 2, 7): "that takes axis 0 for the batch; here the sequence comes first, so N = 2"}
-    default = "by default they are averaged over the heads" if len(weights) == 4 else "they are (N, L, S) whatever batch_first is"
+    default = (
+        "by default they are averaged over the heads"
+        if len(weights) == 4
+        else "they are (N, L, S) whatever batch_first is"
+    )
     expect(weights, (2, 5, 7), "the weights are", default, hints)
     return "The output keeps the layout of the query; the weights are batch first, always."
 
@@ -39,9 +56,13 @@ def means_of_sentences(answer: Any) -> str:
     if module.batch_first:
         raise Wrong("your function sets batch_first; leave the module as it is and turn the data.")
     if close(means, columns):
-        raise Wrong("the means are over the words, but the module still reads your sentences as columns: turn x before the call.")
+        raise Wrong(
+            "the means are over the words, but the module still reads your sentences as columns: turn x before the call."
+        )
     if not close(means, right):
-        raise Wrong("its output is not the mean over what each sentence gives alone, module(x[n], x[n], x[n]).")
+        raise Wrong(
+            "its output is not the mean over what each sentence gives alone, module(x[n], x[n], x[n])."
+        )
     return "What comes back has the layout of what went in: here the words are axis 0."
 
 
@@ -51,7 +72,10 @@ def finds_leaks(answer: Any) -> str:
     module, x = _example()
     models = {
         "doubles x, word by word": (lambda x: 2 * x, False),
-        "attends in each sentence": (lambda x: _attend(module, x.transpose(0, 1)).transpose(0, 1), False),
+        "attends in each sentence": (
+            lambda x: _attend(module, x.transpose(0, 1)).transpose(0, 1),
+            False,
+        ),
         "attends over the batch": (lambda x: _attend(module, x), True),
         "adds the last sentence to the first": (_last_to_first, True),
         "adds the first sentence to the last": (lambda x: _last_to_first(x.flip(0)).flip(0), True),
@@ -66,9 +90,13 @@ def finds_leaks(answer: Any) -> str:
             hint = "an edited sentence's own output may move, and each edit needs a fresh clone"
             raise Wrong(f"a model that {name} is said to leak; {hint}.")
         if expected and not found and "length" in name:
-            raise Wrong(f"a model that {name} is said not to leak; does your edit change lengths? A turned sign doesn't.")
+            raise Wrong(
+                f"a model that {name} is said not to leak; does your edit change lengths? A turned sign doesn't."
+            )
         if expected and not found:
-            raise Wrong(f"a model that {name} is said not to leak; do you edit each sentence in turn, and look at all others?")
+            raise Wrong(
+                f"a model that {name} is said not to leak; do you edit each sentence in turn, and look at all others?"
+            )
     return "It needs no weights, only outputs."
 
 

@@ -36,7 +36,12 @@ def counts(answer: Any) -> str:
         3 * (12 * 12 + 12): "these are the three projections; out_proj learns too",
     }
     expect(a, 624, "(a) is", "four matrices (E, E), and four biases of E numbers", hints)
-    expect(b, 624, "(b) is", "the heads share the features, so their number only says where they are cut")
+    expect(
+        b,
+        624,
+        "(b) is",
+        "the heads share the features, so their number only says where they are cut",
+    )
     hints = {2 * 5 * 5: "each head has a map of its own; the mean is taken later"}
     expect(c, 300, "(c) is", "one number for each sentence, head, query and key", hints)
     return "4E² + 4E parameters whatever H is, and N · H · L · S weights, which are no parameters."
@@ -48,12 +53,18 @@ def by_einsum(answer: Any) -> str:
     for num_heads in (1, 3):
         module, x = _module(num_heads), random(2, 5, 12, seed=1)
         output_name = f"its output for {num_heads} head{'s' * (num_heads > 1)}"
-        q, k, v = split_heads(F.linear(x, module.in_proj_weight, module.in_proj_bias), num_heads, 3).unbind(0)
+        q, k, v = split_heads(
+            F.linear(x, module.in_proj_weight, module.in_proj_bias), num_heads, 3
+        ).unbind(0)
         heads = F.scaled_dot_product_attention(q, k, v)
         right = module.out_proj(merge_heads(heads))
         known = {
-            "the last reshape still joins words, not heads": module.out_proj(heads.reshape(2, 5, 12)),
-            "feature 0 of all heads comes first; h must stand before d": module.out_proj(heads.permute(0, 2, 3, 1).flatten(2)),
+            "the last reshape still joins words, not heads": module.out_proj(
+                heads.reshape(2, 5, 12)
+            ),
+            "feature 0 of all heads comes first; h must stand before d": module.out_proj(
+                heads.permute(0, 2, 3, 1).flatten(2)
+            ),
         }
         output = shaped(called(answer, module, x), (2, 5, 12), what=output_name)
         if close(output, right):
@@ -80,14 +91,22 @@ def quick(answer: Any) -> str:
     theirs = _module(3)
     made = called(answer, 12, 3)
     if not isinstance(made, nn.Module):
-        raise Wrong(f"Quick(12, 3) should make a module, but it made an object of type {type(made).__name__}.")
+        raise Wrong(
+            f"Quick(12, 3) should make a module, but it made an object of type {type(made).__name__}."
+        )
     made = deepcopy(made)  # it may be one that the reader still uses
     try:
         made.load_state_dict(theirs.state_dict())
     except RuntimeError:
         names = ", ".join(theirs.state_dict())
-        raise Wrong(f"its parameters don't have the names and shapes of our module's, {names}.") from None
-    query, memory, mask = random(2, 40, 12, seed=6), random(2, 50, 12, seed=7), random(40, 50, seed=8)
+        raise Wrong(
+            f"its parameters don't have the names and shapes of our module's, {names}."
+        ) from None
+    query, memory, mask = (
+        random(2, 40, 12, seed=6),
+        random(2, 50, 12, seed=7),
+        random(40, 50, seed=8),
+    )
     for options in ({}, {"attn_mask": mask}):
         where = " with a mask" if options else ""
         expected, weights = theirs(query, memory, memory, **options)
@@ -100,12 +119,19 @@ def quick(answer: Any) -> str:
             if not isinstance(returned[0], Tensor) or not returned[0].requires_grad:
                 raise Wrong("its output lets no gradient through, so it could never be trained.")
             second = "its second result"
-            if need and (returned[1] is None or not close(shaped(returned[1], (2, 40, 50), what=second), weights)):
-                raise Wrong(f"its weights{where} are not the mean over the heads that our module returns.")
+            if need and (
+                returned[1] is None
+                or not close(shaped(returned[1], (2, 40, 50), what=second), weights)
+            ):
+                raise Wrong(
+                    f"its weights{where} are not the mean over the heads that our module returns."
+                )
             if not need and returned[1] is not None:
                 raise Wrong("with need_weights=False the second result should be None.")
             if not need and kept >= 2 * 3 * 40 * 50:
-                raise Wrong("the results are right, but maps of N · H · L · S numbers are kept; let torch attend.")
+                raise Wrong(
+                    "the results are right, but maps of N · H · L · S numbers are kept; let torch attend."
+                )
     return "The same output, and without weights no map is kept."
 
 
@@ -136,12 +162,19 @@ class _Right(nn.Module):
         return weights
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, average_attn_weights: bool = True
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
     ) -> tuple[Tensor, Tensor]:
         q, k, v = (split_heads(t, self.num_heads)[0] for t in self.project(query, key, value))
         weights = self.weigh(q, k, attn_mask)
         shown = self.show(weights)
-        return self.out_proj(self.merge(weights @ v)), shown.mean(dim=1) if average_attn_weights else shown
+        return self.out_proj(self.merge(weights @ v)), shown.mean(
+            dim=1
+        ) if average_attn_weights else shown
 
 
 class _ByTorch(_Right):
@@ -161,12 +194,24 @@ def _reshaped(heads: Tensor) -> Tensor:
 SPOILT: dict[str, tuple[str, Callable[..., Any]]] = {
     "leaves out the bias of the values": (
         "project",
-        lambda self, *inputs: [*_Right.project(self, *inputs)[:2], F.linear(inputs[2], self.in_proj_weight.chunk(3)[2])],
+        lambda self, *inputs: [
+            *_Right.project(self, *inputs)[:2],
+            F.linear(inputs[2], self.in_proj_weight.chunk(3)[2]),
+        ],
     ),
-    "takes its values from the keys": ("project", lambda self, query, key, value: _Right.project(self, query, key, key)),
-    "divides the scores by √E": ("weigh", lambda self, q, k, mask: _Right.weigh(self, q / self.num_heads**0.5, k, mask)),
+    "takes its values from the keys": (
+        "project",
+        lambda self, query, key, value: _Right.project(self, query, key, key),
+    ),
+    "divides the scores by √E": (
+        "weigh",
+        lambda self, q, k, mask: _Right.weigh(self, q / self.num_heads**0.5, k, mask),
+    ),
     "ignores the mask": ("weigh", lambda self, q, k, mask: _Right.weigh(self, q, k, None)),
-    "lets no gradient through the weights": ("weigh", lambda self, q, k, mask: _Right.weigh(self, q, k, mask).detach()),
+    "lets no gradient through the weights": (
+        "weigh",
+        lambda self, q, k, mask: _Right.weigh(self, q, k, mask).detach(),
+    ),
     "merges without the transpose": ("merge", lambda self, heads: _reshaped(heads)),
     "mixes the sentences of a batch when it merges": (
         "merge",

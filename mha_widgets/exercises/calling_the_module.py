@@ -8,7 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.exercises._checking import Wrong, called, close, exercise, keeping, random, several, shape_of, shaped
+from mha_widgets.exercises._checking import (
+    Wrong,
+    called,
+    close,
+    exercise,
+    keeping,
+    random,
+    several,
+    shape_of,
+    shaped,
+)
 
 SHAPES = {"a": (5, 7, 9), "b": (5, 3, 7, 9), "c": (3, 7, 9)}
 
@@ -16,12 +26,16 @@ SHAPES = {"a": (5, 7, 9), "b": (5, 3, 7, 9), "c": (3, 7, 9)}
 @exercise("calling-the-module-1")
 def shapes_of_weights(answer: Any) -> str:
     """The shapes of the weights of three calls with N = 5, H = 3, L = 7 and S = 9."""
-    for (name, right), given in zip(SHAPES.items(), several(answer, 3, "give three shapes, (a, b, c)"), strict=True):
+    for (name, right), given in zip(
+        SHAPES.items(), several(answer, 3, "give three shapes, (a, b, c)"), strict=True
+    ):
         found = shape_of(given)
         if found == right:
             continue
         if 12 in found:
-            raise Wrong(f"({name}) is not {found}: weights have no features; those are added up in the scores.")
+            raise Wrong(
+                f"({name}) is not {found}: weights have no features; those are added up in the scores."
+            )
         if found == (*right[:-2], 9, 7):
             raise Wrong(f"({name}) is not {found}: a row is a query, L, and a column is a key, S.")
         if name == "a" and len(found) == 4:
@@ -29,8 +43,12 @@ def shapes_of_weights(answer: Any) -> str:
         if name == "b" and found == (3, 5, 7, 9):
             raise Wrong("(b) is not (3, 5, 7, 9): the batch comes first, then the heads.")
         if name == "c" and found[:1] in ((1,), (5,)):
-            raise Wrong(f"(c) is not {found}: one sequence has no batch axis, and neither have its weights.")
-        raise Wrong(f"({name}) is not {found}: which of N, H, L and S are there, and in which order?")
+            raise Wrong(
+                f"(c) is not {found}: one sequence has no batch axis, and neither have its weights."
+            )
+        raise Wrong(
+            f"({name}) is not {found}: which of N, H, L and S are there, and in which order?"
+        )
     return "(N, L, S), (N, H, L, S) and, without a batch, (H, L, S)."
 
 
@@ -64,20 +82,34 @@ def self_attention(answer: Any) -> str:
         raise Wrong("this is a module already; pass the class itself, without calling it.")
     x = 2 * random(3, 64, 8, seed=3)
     made = called(answer, 8, 2)
-    inside = [part for part in made.modules() if isinstance(part, nn.MultiheadAttention)] if isinstance(made, nn.Module) else []
+    inside = (
+        [part for part in made.modules() if isinstance(part, nn.MultiheadAttention)]
+        if isinstance(made, nn.Module)
+        else []
+    )
     if len(inside) != 1:
-        raise Wrong("SelfAttention(8, 2) should make a module with one nn.MultiheadAttention in it.")
+        raise Wrong(
+            "SelfAttention(8, 2) should make a module with one nn.MultiheadAttention in it."
+        )
     if (inside[0].embed_dim, inside[0].num_heads) != (8, 2):
-        raise Wrong(f"SelfAttention(8, 2) makes {inside[0].embed_dim} features and {inside[0].num_heads} heads.")
+        raise Wrong(
+            f"SelfAttention(8, 2) makes {inside[0].embed_dim} features and {inside[0].num_heads} heads."
+        )
     output, kept = keeping(deepcopy(made).eval(), x)
     if isinstance(output, (tuple, list)):
-        raise Wrong(f"it returns {len(output)} things, and nn.Sequential would hand on all; return the output alone.")
+        raise Wrong(
+            f"it returns {len(output)} things, and nn.Sequential would hand on all; return the output alone."
+        )
     if not isinstance(output, Tensor) or not output.requires_grad:
         raise Wrong("its output lets no gradient through, so it could never be trained.")
     if not close(shaped(output, (3, 64, 8), what="its output"), _one_by_one(inside[0], x)):
-        raise Wrong("its output is not what each sentence gives alone; do you pass x three times, with batch_first=True?")
+        raise Wrong(
+            "its output is not what each sentence gives alone; do you pass x three times, with batch_first=True?"
+        )
     if kept >= 3 * 2 * 64 * 64:
-        raise Wrong("the output is right, but maps of N · H · L · S numbers are kept; pass need_weights=False.")
+        raise Wrong(
+            "the output is right, but maps of N · H · L · S numbers are kept; pass need_weights=False."
+        )
     return "It returns the output alone, and no map was stored."
 
 

@@ -9,7 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mha_widgets.exercises._checking import Wrong, as_number, called, close, exercise, expect, random, several, shape_of, shaped
+from mha_widgets.exercises._checking import (
+    Wrong,
+    as_number,
+    called,
+    close,
+    exercise,
+    expect,
+    random,
+    several,
+    shape_of,
+    shaped,
+)
 
 
 @exercise("every-option-1")
@@ -31,7 +42,9 @@ def shapes_and_number(answer: Any) -> str:
         624: "bias=False takes away the biases of all four projections",
         588: "there are two of them, bias_k and bias_v",
     }
-    expect(as_number(c, "(c)"), 600, "(c) is", "count four matrices, and what add_bias_kv adds", hints)
+    expect(
+        as_number(c, "(c)"), 600, "(c) is", "count four matrices, and what add_bias_kv adds", hints
+    )
     return "(N, H, L, S + 2), (N, S) and 4 · E · E + 2 · E."
 
 
@@ -50,12 +63,18 @@ def dropped(answer: Any) -> str:
     if abs(share - p) > 0.03:
         raise Wrong(f"for p = {p} a share of {share:.2f} is 0: p is the probability to be dropped.")
     if close(found.sum(dim=-1), torch.ones(400)):
-        raise Wrong("every row sums to 1, so a weight that stays grows by more or less, as its neighbours are dropped.")
+        raise Wrong(
+            "every row sums to 1, so a weight that stays grows by more or less, as its neighbours are dropped."
+        )
     kept = ratio[~zero]
     if close(kept, torch.ones_like(kept)):
-        raise Wrong("the weights that stay are as they were; on average over many draws, that is too little.")
+        raise Wrong(
+            "the weights that stay are as they were; on average over many draws, that is too little."
+        )
     if not close(kept, torch.full_like(kept, 1 / (1 - p))):
-        raise Wrong("the weights that stay should all grow by one and the same factor: which makes the mean right?")
+        raise Wrong(
+            "the weights that stay should all grow by one and the same factor: which makes the mean right?"
+        )
     return "Each weight is dropped with probability p, and the others are divided by 1 − p."
 
 
@@ -77,8 +96,12 @@ def _compare(function: Any, scores: Tensor, where: str = "") -> None:
     found = shaped(called(function, scores), scores.shape, hints, what="what your function returns")
     expected = F.pad(scores, (0, 1)).softmax(dim=-1)[..., :-1]
     if not found.isfinite().all():
-        raise Wrong(f"{where}NaN or inf comes out; which number is safe to take off all scores first?")
+        raise Wrong(
+            f"{where}NaN or inf comes out; which number is safe to take off all scores first?"
+        )
     if close(found, scores.softmax(dim=-1)):
         raise Wrong(f"{where}the rows sum to 1, so nothing is left for the zero key.")
     if not close(found, expected):
-        raise Wrong(f"{where}these are not the weights beside a key of score 0; does its term shrink with the others?")
+        raise Wrong(
+            f"{where}these are not the weights beside a key of score 0; does its term shrink with the others?"
+        )

@@ -9,7 +9,15 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.exercises._checking import Wrong, as_number, called, close, exercise, random, shaped
+from mha_widgets.exercises._checking import (
+    Wrong,
+    as_number,
+    called,
+    close,
+    exercise,
+    random,
+    shaped,
+)
 
 NATIVE = "_native_multi_head_attention"
 WHY = {
@@ -31,7 +39,9 @@ def calls_on_the_fast_path(answer: Any) -> str:
         raise Wrong('give letters, such as "ab".')
     letters = set(re.findall(r"[^\W_]", re.sub(r"\band\b", "", answer.lower())))
     if letters - WHY.keys():
-        raise Wrong(f"there is no call {', '.join(sorted(letters - WHY.keys()))}; the calls are (a) to (f).")
+        raise Wrong(
+            f"there is no call {', '.join(sorted(letters - WHY.keys()))}; the calls are (a) to (f)."
+        )
     missed = letters ^ set("ace")
     if missed:
         raise Wrong(f"{WHY[min(missed)]}.")
@@ -61,7 +71,9 @@ def block(answer: Any) -> str:
         if not close(output, x + expected):
             raise Wrong("its output is not the one that the broken function returns.")
     if native.call_count == 0:
-        raise Wrong("its output is right, but the fast path is not taken: are query, key and value one tensor?")
+        raise Wrong(
+            "its output is right, but the fast path is not taken: are query, key and value one tensor?"
+        )
     return "Normalise once, and pass that one tensor three times."
 
 
@@ -84,7 +96,9 @@ def unpadded(answer: Any) -> str:
     if (output[padding] != 0).any():
         raise Wrong("its output is not 0 on the padding.")
     if not close(output[~padding], expected[~padding]):
-        raise Wrong("on the real positions its output is not what each sentence gives alone; are the lengths right?")
+        raise Wrong(
+            "on the real positions its output is not what each sentence gives alone; are the lengths right?"
+        )
     if not any(call.args[0].is_nested for call in native.call_args_list):
         raise Wrong("its output is right, but no NestedTensor went through the fast path.")
     return "No mask, and nothing but real words was projected."
@@ -95,14 +109,22 @@ def first_length_of_maps(answer: Any) -> str:
     """The smallest L with N·H·L·L above N·L·3E, for E = 32 and H = 4."""
     length = as_number(answer)
     if length == 24:
-        raise Wrong("at 24 both hold as many numbers; the maps are the larger ones from the next length on.")
+        raise Wrong(
+            "at 24 both hold as many numbers; the maps are the larger ones from the next length on."
+        )
     if length in (96, 97):
-        raise Wrong(f"{length:g} is the bound for one head; here there are 4 maps for each sentence.")
+        raise Wrong(
+            f"{length:g} is the bound for one head; here there are 4 maps for each sentence."
+        )
     if length in (8, 9):
-        raise Wrong(f"{length:g} compares the maps with the queries alone; queries, keys and values lie side by side, 3E.")
+        raise Wrong(
+            f"{length:g} compares the maps with the queries alone; queries, keys and values lie side by side, 3E."
+        )
     if length != 25:
         raise Wrong("compare H · L · L with L · 3E; N is in both.")
-    return "The maps are the largest as soon as L is above 3 · E / H, three times the width of a head."
+    return (
+        "The maps are the largest as soon as L is above 3 · E / H, three times the width of a head."
+    )
 
 
 def _example() -> tuple[nn.MultiheadAttention, Tensor]:

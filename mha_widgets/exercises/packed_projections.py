@@ -10,21 +10,39 @@ from typing import Any
 import torch
 from torch import nn
 
-from mha_widgets.exercises._checking import Wrong, as_number, called, close, exercise, expect, random, several, shaped
+from mha_widgets.exercises._checking import (
+    Wrong,
+    as_number,
+    called,
+    close,
+    exercise,
+    expect,
+    random,
+    several,
+    shaped,
+)
 
 
 @exercise("packed-projections-1")
 def rows(answer: Any) -> str:
     """The width of a slice for E = 8 and 2 heads; the rows of two slices for E = 12 and 3 heads."""
-    width, key, value = several(answer, 3, "give three answers, (a, b, c): a number, and rows as (start, stop) twice")
-    hints = {8: "all heads together have 8 features", 2: "2 is the number of heads", 16: "no slice is wider than the whole"}
+    width, key, value = several(
+        answer, 3, "give three answers, (a, b, c): a number, and rows as (start, stop) twice"
+    )
+    hints = {
+        8: "all heads together have 8 features",
+        2: "2 is the number of heads",
+        16: "no slice is wider than the whole",
+    }
     expect(as_number(width, "(a)"), 4, "(a) is", "the 8 features are shared by 2 heads", hints)
     for name, given, right, third in (("b", key, (20, 24), 12), ("c", value, (24, 28), 24)):
         found = _rows(name, given)
         if found == (right[0], right[1] - 1):
             raise Wrong(f"({name}) is not {found}: the last row is excluded, as in a slice.")
         if found != right:
-            raise Wrong(f"({name}) is not {found}: its third starts at row {third}, and each head has 4 rows.")
+            raise Wrong(
+                f"({name}) is not {found}: its third starts at row {third}, and each head has 4 rows."
+            )
     return "Heads take the rows of a third in order, D each."
 
 
@@ -69,10 +87,14 @@ def swapped(answer: Any) -> str:
     if close(swapped_maps, maps):
         raise Wrong("the maps of the two heads have not changed places.")
     if not close(swapped_maps, maps.flip(1)):
-        raise Wrong("the maps are not those of the other head; do the biases of the projections move along?")
+        raise Wrong(
+            "the maps are not those of the other head; do the biases of the projections move along?"
+        )
     if not close(swapped_output, output):
         if swapped_module.out_proj.bias is None or not close(swapped_module.out_proj.bias, bias):
-            raise Wrong("the bias of out_proj changed too; it is added to what comes out, which belongs to no head.")
+            raise Wrong(
+                "the bias of out_proj changed too; it is added to what comes out, which belongs to no head."
+            )
         hint = "do the values move along, and are the slices of out_proj rows or columns?"
         raise Wrong(f"the maps are right, but the output moved; {hint}")
     return "Rows of the projections, their biases, and columns of out_proj: then the order of the heads doesn't count."
@@ -84,7 +106,9 @@ def to_packed(answer: Any) -> str:
     for what, shape in (("the weight", (24, 8)), ("the bias", (24,))):
         for num_heads in (2, 4):
             stored = random(*shape, seed=1)
-            found = shaped(called(answer, stored.clone(), num_heads), shape, what=f"what it returns for {what}")
+            found = shaped(
+                called(answer, stored.clone(), num_heads), shape, what=f"what it returns for {what}"
+            )
             cut = stored.view(num_heads, 3, 8 // num_heads, *shape[1:])
             if close(found, cut.transpose(0, 1).reshape(shape)):
                 continue
@@ -92,12 +116,22 @@ def to_packed(answer: Any) -> str:
             dealt = cut.permute(1, 2, 0, *range(3, cut.dim()))
             known = {
                 "the rows still stand head by head": stored,
-                "this goes the other way, from torch's order to head by head": undone.reshape(shape),
-                "each third is in torch's place, but not its rows: head 0 first, D rows of it": dealt.reshape(shape),
+                "this goes the other way, from torch's order to head by head": undone.reshape(
+                    shape
+                ),
+                "each third is in torch's place, but not its rows: head 0 first, D rows of it": dealt.reshape(
+                    shape
+                ),
             }
             told = [hint for hint, wrong in known.items() if close(found, wrong)]
-            hint = told[0] if told else "the D rows of a head's query stay together, and so do those of its key and value"
-            raise Wrong(f"what it returns for {what} of {num_heads} heads is not in torch's order: {hint}.")
+            hint = (
+                told[0]
+                if told
+                else "the D rows of a head's query stay together, and so do those of its key and value"
+            )
+            raise Wrong(
+                f"what it returns for {what} of {num_heads} heads is not in torch's order: {hint}."
+            )
     return "(H, 3, D) becomes (3, H, D), for weights and biases."
 
 
@@ -109,9 +143,15 @@ def restarted(answer: Any) -> str:
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     module = _changed(answer, module)
     after = module.state_dict()
-    if after.keys() != before.keys() or any(after[name].shape != before[name].shape for name in before):
+    if after.keys() != before.keys() or any(
+        after[name].shape != before[name].shape for name in before
+    ):
         raise Wrong("the module should keep its parameters, with their names and shapes.")
-    if moved := [name for name in before if name != "in_proj_weight" and not torch.equal(after[name], before[name])]:
+    if moved := [
+        name
+        for name in before
+        if name != "in_proj_weight" and not torch.equal(after[name], before[name])
+    ]:
         raise Wrong(f"{moved[0]} changed too; only the projections should.")
     if torch.equal(after["in_proj_weight"], before["in_proj_weight"]):
         raise Wrong("in_proj_weight has not changed; write into it in place.")
@@ -122,7 +162,11 @@ def restarted(answer: Any) -> str:
     for name, third in zip(("W_q", "W_k", "W_v"), thirds, strict=True):
         largest, spread = third.abs().max(), third.std() * math.sqrt(3)
         if largest <= bounds[3 * E] * 1.001:
-            raise Wrong(f"{name} is still within ±{bounds[3 * E]:.3f}, the bound for 3E rows; a matrix (E, E) has a larger one.")
+            raise Wrong(
+                f"{name} is still within ±{bounds[3 * E]:.3f}, the bound for 3E rows; a matrix (E, E) has a larger one."
+            )
         if not 0.95 * bounds[E] < spread < 1.05 * bounds[E] or largest > bounds[E] * 1.001:
-            raise Wrong(f"the largest number of {name} is {largest:.3f}; drawn evenly, all should lie within ±{bounds[E]:.3f}.")
+            raise Wrong(
+                f"the largest number of {name} is {largest:.3f}; drawn evenly, all should lie within ±{bounds[E]:.3f}."
+            )
     return "All three now start as matrices of their own, and the scores spread by 1."

@@ -48,26 +48,45 @@ def attends(answer: Any) -> str:
         raise Wrong("return two things, the output and the weights.")
     output, weights = made
     if weights is None:
-        raise Wrong("your weights are None; need_weights=False avoids the NaN, but the weights are wanted.")
+        raise Wrong(
+            "your weights are None; need_weights=False avoids the NaN, but the weights are wanted."
+        )
     N, L, E = x.shape
     if not isinstance(output, Tensor) or not output.requires_grad:
-        raise Wrong("your output has no gradient; don't call detach or no_grad, since the module is trained with it.")
+        raise Wrong(
+            "your output has no gradient; don't call detach or no_grad, since the module is trained with it."
+        )
     shaped(output, (N, L, E), what="your output")
-    shaped(weights, (N, L, L), {(N, module.num_heads, L, L): "average over the heads"}, what="your tensor of weights")
+    shaped(
+        weights,
+        (N, L, L),
+        {(N, module.num_heads, L, L): "average over the heads"},
+        what="your tensor of weights",
+    )
     if not output.isfinite().all() or not weights.isfinite().all():
-        raise Wrong("there is still NaN in what you return: each row needs a key before the softmax.")
+        raise Wrong(
+            "there is still NaN in what you return: each row needs a key before the softmax."
+        )
     for n, words in enumerate(~padding):
         alone, seen = _causal_alone(plain, x[n, words])
         expected = torch.zeros(len(alone), L)
         expected[:, words] = seen
         if not close(weights[n, words], expected):
             other = "do they see padding, or words that come later?"
-            hint = "do the masks lie in the order that the module takes?" if _repeated(plain, x, padding, weights) else other
+            hint = (
+                "do the masks lie in the order that the module takes?"
+                if _repeated(plain, x, padding, weights)
+                else other
+            )
             raise Wrong(f"the real words of sentence {n} don't see what they saw before; {hint}")
         if not close(output[n, words], alone):
-            raise Wrong(f"the output for the real words of sentence {n} is not what the sentence gives alone.")
+            raise Wrong(
+                f"the output for the real words of sentence {n} is not what the sentence gives alone."
+            )
     if not _finite_gradients(output[~padding], module):
-        raise Wrong("the gradients are still NaN: what is cleaned after the softmax comes too late on the way back.")
+        raise Wrong(
+            "the gradients are still NaN: what is cleaned after the softmax comes too late on the way back."
+        )
     return "Every row has a key now, and nobody reads those of the padding."
 
 
@@ -76,7 +95,9 @@ def vectors(answer: Any) -> str:
     """A function of a module, x (N, L, E) and attention_mask (N, L): the mean output of the real words, (N, E)."""
     module, x, padding = _left_padded()
     mask = (~padding).long()
-    mask = torch.cat([mask.flip(-1), torch.zeros_like(mask[:1])])  # padding on the right; an empty sentence
+    mask = torch.cat(
+        [mask.flip(-1), torch.zeros_like(mask[:1])]
+    )  # padding on the right; an empty sentence
     x = torch.cat([x, random(1, *x.shape[1:], seed=3)])
     every = module(x, x, x, key_padding_mask=mask == 0)[0]
     for training in (True, False):
@@ -85,24 +106,40 @@ def vectors(answer: Any) -> str:
         found = shaped(made, (len(x), x.shape[2]), {tuple(x.shape): "average"}, what="its output")
         mode = "in training" if training else "in evaluation"
         if not found[:-1].isfinite().all():
-            raise Wrong(f"{mode} a sentence with words is NaN: does True mean blocked in your mask?")
+            raise Wrong(
+                f"{mode} a sentence with words is NaN: does True mean blocked in your mask?"
+            )
         for n, words in enumerate(mask[:-1].bool()):
             outputs = every[n]
             if close(found[n], outputs[words].mean(dim=0)):
                 continue
             if close(found[n], outputs[words].sum(dim=0)):
                 raise Wrong("these are sums; divide by the number of real words.")
-            if close(found[n], outputs.mean(dim=0)) or close(found[n], outputs[words].sum(dim=0) / len(outputs)):
+            if close(found[n], outputs.mean(dim=0)) or close(
+                found[n], outputs[words].sum(dim=0) / len(outputs)
+            ):
                 raise Wrong("the mean still counts the rows of padding: they have outputs too.")
-            raise Wrong(f"the vector of sentence {n} is not the mean of its real words; is padding blocked, True in the mask?")
+            raise Wrong(
+                f"the vector of sentence {n} is not the mean of its real words; is padding blocked, True in the mask?"
+            )
         if not close(found[-1], torch.zeros_like(found[-1])):
             got = "NaN" if found[-1].isnan().any() else "no vector of zeros"
-            raise Wrong(f"{mode} the sentence without a word gives {got}: leave it a key, and don't divide by 0.")
-        made = torch.stack(list(made)) if isinstance(made, (tuple, list)) and isinstance(made[0], Tensor) else made
+            raise Wrong(
+                f"{mode} the sentence without a word gives {got}: leave it a key, and don't divide by 0."
+            )
+        made = (
+            torch.stack(list(made))
+            if isinstance(made, (tuple, list)) and isinstance(made[0], Tensor)
+            else made
+        )
         if training and (not isinstance(made, Tensor) or not made.requires_grad):
-            raise Wrong("the vectors are right, but no gradient comes back; don't call detach or no_grad in training.")
+            raise Wrong(
+                "the vectors are right, but no gradient comes back; don't call detach or no_grad in training."
+            )
         if training and not _finite_gradients(made, given):
-            raise Wrong("the vectors are right, but the gradients are NaN: cleaned outputs come too late, leave a key before.")
+            raise Wrong(
+                "the vectors are right, but the gradients are NaN: cleaned outputs come too late, leave a key before."
+            )
     return "Each word meets real words only, and an empty sentence harms nobody."
 
 

@@ -21,7 +21,11 @@ from mha_widgets.kit.tensors import assignment, check_scores, labels, matrix, on
 from mha_widgets.kit.words import format_number, quoted, strongest, summed, vector
 from mha_widgets.view import Choice, Fact, Range, Word
 
-KEY, FEATURE, CONTENT = ("key", "key"), ("feature", "soft"), ("content", "soft")  # titles of axes and their roles
+KEY, FEATURE, CONTENT = (
+    ("key", "key"),
+    ("feature", "soft"),
+    ("content", "soft"),
+)  # titles of axes and their roles
 STEPS = ("Q, K, V", "scores", "scale", "softmax", "output")
 
 
@@ -96,8 +100,12 @@ class Attention(Explorer):
             tokens = sentence.TOKENS if tokens is None else tokens
             features = sentence.FEATURES if features is None else features
         if query is None or key is None or value is None:
-            missing = [n for n, t in (("query", query), ("key", key), ("value", value)) if t is None]
-            raise ValueError(f"Attention got no {' and no '.join(missing)}; pass query, key and value, or none of them.")
+            missing = [
+                n for n, t in (("query", query), ("key", key), ("value", value)) if t is None
+            ]
+            raise ValueError(
+                f"Attention got no {' and no '.join(missing)}; pass query, key and value, or none of them."
+            )
         self.query = matrix("query", query, "(L, E)")
         self.key = matrix("key", key, "(S, E)")
         self.value = matrix("value", value, "(S, Ev)")
@@ -125,9 +133,13 @@ class Attention(Explorer):
     def _check(self) -> None:
         shapes = f"query {tuple(self.query.shape)}, key {tuple(self.key.shape)} and value {tuple(self.value.shape)}"
         if self.query.shape[1] != self.key.shape[1]:
-            raise ValueError(f"Got {shapes}; query and key need the same last size E: a dot product pairs their entries.")
+            raise ValueError(
+                f"Got {shapes}; query and key need the same last size E: a dot product pairs their entries."
+            )
         if len(self.key) != len(self.value):
-            raise ValueError(f"Got {shapes}; key and value need the same length S: every key comes with one value.")
+            raise ValueError(
+                f"Got {shapes}; key and value need the same length S: every key comes with one value."
+            )
 
     @fresh_torch()
     def compute(self, **state: Any) -> Record:
@@ -135,7 +147,13 @@ class Attention(Explorer):
         scores = self.query @ self.key.T  # (L, S)
         scaled = scores / math.sqrt(self.query.shape[1])
         weights = softmax(scaled)
-        matrices = {"query": self.query, "key": self.key, "value": self.value, "scores": scores, "scaled": scaled}
+        matrices = {
+            "query": self.query,
+            "key": self.key,
+            "value": self.value,
+            "scores": scores,
+            "scaled": scaled,
+        }
         matrices |= {"weights": weights, "output": weights @ self.value}
         return Record(
             rows=self.query_tokens,
@@ -202,7 +220,9 @@ def _number_format(values: np.ndarray) -> str:
 
 def _vectors(r: Record, title: str, letters: str, values: np.ndarray, **more: Any) -> Map:
     limit = _limit(r.query, r.key, r.value)
-    return Map(title, _size(letters, values), values, limit=limit, number=_number_format(values), **more)
+    return Map(
+        title, _size(letters, values), values, limit=limit, number=_number_format(values), **more
+    )
 
 
 def _query(r: Record) -> Map:
@@ -222,7 +242,9 @@ def _key_transposed(r: Record) -> Map:
 
 def _value(r: Record) -> Map:
     labels = {"rows": r.columns, "columns": r.contents, "row_axis": KEY, "column_axis": CONTENT}
-    return _vectors(r, "× V" if r.step == "output" else "V", "S, Ev", r.value, role="value", **labels)
+    return _vectors(
+        r, "× V" if r.step == "output" else "V", "S, Ev", r.value, role="value", **labels
+    )
 
 
 def _output(r: Record) -> Map:
@@ -246,7 +268,9 @@ def _scaled(r: Record) -> Map:
     E = r.query.shape[1]
     title = "÷ √E = scaled" if r.step == "scale" else "Scaled scores"
     subtitle = f"√{E} = {format_number(math.sqrt(E))}, the same colours"
-    return _pairs(r, title, subtitle, r.scaled, limit=_limit(r.scores), number=_number_format(r.scaled))
+    return _pairs(
+        r, title, subtitle, r.scaled, limit=_limit(r.scores), number=_number_format(r.scaled)
+    )
 
 
 def _weights(r: Record) -> Map:
@@ -257,22 +281,42 @@ def _weights(r: Record) -> Map:
 def _told_vectors(r: Record) -> tuple[Fact, ...]:
     best = int(r.scores[r.row].argmax())
     return (
-        (quoted(r.rows[r.row], "query"), " looks for ", Word(vector(r.query[r.row]), "query"), ": its row of Q."),
-        (quoted(r.columns[best], "key"), " can be found by ", Word(vector(r.key[best]), "key"), ": its row of K."),
-        (quoted(r.columns[best], "key"), " hands over ", Word(vector(r.value[best]), "value"), ": its row of V."),
+        (
+            quoted(r.rows[r.row], "query"),
+            " looks for ",
+            Word(vector(r.query[r.row]), "query"),
+            ": its row of Q.",
+        ),
+        (
+            quoted(r.columns[best], "key"),
+            " can be found by ",
+            Word(vector(r.key[best]), "key"),
+            ": its row of K.",
+        ),
+        (
+            quoted(r.columns[best], "key"),
+            " hands over ",
+            Word(vector(r.value[best]), "value"),
+            ": its row of V.",
+        ),
         (f"{len(r.rows)} queries, {len(r.columns)} keys, and one value for each key.",),
     )
 
 
 def _told_scores(r: Record) -> tuple[Fact, ...]:
     row, best = r.row, int(r.scores[r.row].argmax())
-    terms = [f"{format_number(q)}×{format_number(k)}" for q, k in zip(r.query[row], r.key[best], strict=True)]
+    terms = [
+        f"{format_number(q)}×{format_number(k)}"
+        for q, k in zip(r.query[row], r.key[best], strict=True)
+    ]
     return (
         (
             *(quoted(r.rows[row], "query"), " · ", quoted(r.columns[best], "key"), " = "),
             f"{summed(terms)} = {format_number(r.scores[row, best])}, the largest score of its row.",
         ),
-        (f"One dot product for each query and key: {len(r.rows)} × {len(r.columns)} = {r.scores.size} scores.",),
+        (
+            f"One dot product for each query and key: {len(r.rows)} × {len(r.columns)} = {r.scores.size} scores.",
+        ),
     )
 
 
@@ -280,10 +324,17 @@ def _told_scale(r: Record) -> tuple[Fact, ...]:
     row, best, E = r.row, int(r.scores[r.row].argmax()), r.query.shape[1]
     return (
         (
-            *(quoted(r.rows[row], "query"), " · ", quoted(r.columns[best], "key"), f": {format_number(r.scores[row, best])} ÷ √{E}"),
+            *(
+                quoted(r.rows[row], "query"),
+                " · ",
+                quoted(r.columns[best], "key"),
+                f": {format_number(r.scores[row, best])} ÷ √{E}",
+            ),
             f" = {format_number(r.scores[row, best])} ÷ {format_number(math.sqrt(E))} = {format_number(r.scaled[row, best])}.",
         ),
-        (f"Dot products of {E} entries spread about √{E} times as wide as one; dividing keeps the softmax from saturating.",),
+        (
+            f"Dot products of {E} entries spread about √{E} times as wide as one; dividing keeps the softmax from saturating.",
+        ),
     )
 
 
@@ -293,10 +344,19 @@ def _told_softmax(r: Record) -> tuple[Fact, ...]:
     shift = 0.0 if -2 <= scaled.max() <= 9 else scaled.max()  # keeps the powers readable
     top, total = math.exp(scaled[best] - shift), np.exp(scaled - shift).sum()
     terms = [f"e^{format_number(score - shift)}" for score in scaled]
-    shifted = f" (The largest score, {format_number(shift)}, is subtracted first: the shares stay.)" if shift else ""
+    shifted = (
+        f" (The largest score, {format_number(shift)}, is subtracted first: the shares stay.)"
+        if shift
+        else ""
+    )
     return (
         (
-            *(quoted(r.rows[row], "query"), " → ", quoted(r.columns[best], "key"), f": e^{format_number(scaled[best] - shift)} ÷ "),
+            *(
+                quoted(r.rows[row], "query"),
+                " → ",
+                quoted(r.columns[best], "key"),
+                f": e^{format_number(scaled[best] - shift)} ÷ ",
+            ),
             f"({summed(terms)}) = {top:.2f} ÷ {total:.2f} = {weight:.2f}.{shifted}",
         ),
         strongest(r.rows[row], r.columns, r.weights[row]),

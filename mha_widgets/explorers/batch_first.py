@@ -23,7 +23,11 @@ from mha_widgets.kit import batch
 from mha_widgets.kit.words import format_number
 from mha_widgets.view import Choice, Fact, Toggle, Word
 
-SENTENCES = (("the", "cat", "sat", "down"), ("birds", "sing", "at", "dawn"), ("we", "drink", "red", "tea"))
+SENTENCES = (
+    ("the", "cat", "sat", "down"),
+    ("birds", "sing", "at", "dawn"),
+    ("we", "drink", "red", "tea"),
+)
 LAYOUTS = ("(N, L, E)", "(L, N, E)")
 EXAMPLE = batch.Example(seed=33, sizes=(3, 4, 6))
 MOST_WORDS = 48  # of a batch: the map has a row for each
@@ -89,7 +93,9 @@ class BatchFirst(Explorer):
     """
 
     title = "batch_first: who is in the batch?"
-    prompt = "Try: edit one sentence and watch the outputs of the others. Then switch batch_first on."
+    prompt = (
+        "Try: edit one sentence and watch the outputs of the others. Then switch batch_first on."
+    )
 
     @fresh_torch()
     def __init__(
@@ -106,11 +112,22 @@ class BatchFirst(Explorer):
             tokens = SENTENCES
         N, L, _ = self.x.shape
         if N * L > MOST_WORDS:
-            raise ValueError(f"x holds {N} × {L} = {N * L} words, too many for one map; pass at most {MOST_WORDS}: x[:n, :l].")
+            raise ValueError(
+                f"x holds {N} × {L} = {N * L} words, too many for one map; pass at most {MOST_WORDS}: x[:n, :l]."
+            )
         self.tokens = batch.sentences(tokens, N, L)
         self.controls = {
-            "batch_first": Toggle("batch_first", default=self.module.batch_first, help="How the module reads its input."),
-            "data": Choice("Your data", LAYOUTS, LAYOUTS[0], "How your batch lies: N sentences, L words, E features."),
+            "batch_first": Toggle(
+                "batch_first",
+                default=self.module.batch_first,
+                help="How the module reads its input.",
+            ),
+            "data": Choice(
+                "Your data",
+                LAYOUTS,
+                LAYOUTS[0],
+                "How your batch lies: N sentences, L words, E features.",
+            ),
             "edit": Choice(
                 *("Edit sentence", (None, *range(N)), min(1, N - 1)),
                 "Turns its vectors round: x becomes −x.",
@@ -134,7 +151,9 @@ class BatchFirst(Explorer):
             moved, _ = module(edited, edited, edited)
         change = (moved - output).abs().amax(dim=-1)
         words = torch.arange(N * L).view(N, L)
-        words = words if module.batch_first == (batch_dim == 0) else words.T  # the words of each sequence, as they are read
+        words = (
+            words if module.batch_first == (batch_dim == 0) else words.T
+        )  # the words of each sequence, as they are read
         who = torch.full((N * L, N * L), torch.nan, dtype=weights.dtype)
         who[words[:, :, None], words[:, None]] = weights
         return Record(
@@ -156,7 +175,13 @@ class BatchFirst(Explorer):
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return how the module reads the data, all shapes, and how far an edit reaches."""
-        return (_reading(record), _shapes(record), _first_size(record), _edit(record), _advice(record))
+        return (
+            _reading(record),
+            _shapes(record),
+            _first_size(record),
+            _edit(record),
+            _advice(record),
+        )
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
@@ -164,17 +189,26 @@ class BatchFirst(Explorer):
         N, L, _ = self.x.shape
         batch_first, first = state["batch_first"], state["data"] == LAYOUTS[0]
         lines = ["import torch", "from torch import nn"]
-        lines += batch.rebuilt(self.module, self.x, batch_first) if self.own else EXAMPLE.program(batch_first)
+        lines += (
+            batch.rebuilt(self.module, self.x, batch_first)
+            if self.own
+            else EXAMPLE.program(batch_first)
+        )
         lines[-1] += f"  # (N, L, E): {N} sentences of {L} words"
         if not first:
             lines.append("x = x.transpose(0, 1)  # (L, N, E)")
         read = (N, L) if batch_first == first else (L, N)
-        lines += ["with torch.no_grad():", f"    output, weights = module(x, x, x)  # weights: {(*read, read[1])}"]
+        lines += [
+            "with torch.no_grad():",
+            f"    output, weights = module(x, x, x)  # weights: {(*read, read[1])}",
+        ]
         if state["edit"] is not None:
             place = f"edited[{state['edit']}]" if first else f"edited[:, {state['edit']}]"
             lines += ["    edited = x.clone()", f"    {place} *= -1  # one sentence, and no other"]
             lines.append("    moved, _ = module(edited, edited, edited)")
-            lines.append(f"change = (moved - output).abs().amax(dim=-1){'' if first else '.T'}  # (N, L)")
+            lines.append(
+                f"change = (moved - output).abs().amax(dim=-1){'' if first else '.T'}  # (N, L)"
+            )
         return "\n".join(lines)
 
 
@@ -184,7 +218,9 @@ def _axes(r: Record) -> tuple[list[list[str]], list[list[int]]]:
     numbers = [[n] * len(sentence) for n, sentence in enumerate(words)]
     if r.data == LAYOUTS[0]:
         return words, numbers
-    return [list(row) for row in zip(*words, strict=True)], [list(row) for row in zip(*numbers, strict=True)]
+    return [list(row) for row in zip(*words, strict=True)], [
+        list(row) for row in zip(*numbers, strict=True)
+    ]
 
 
 def _data(r: Record) -> Map:
@@ -202,7 +238,9 @@ def _data(r: Record) -> Map:
         column_axis=(f"axis 1: {r.data[4]}", "soft"),
         colours="mask",
         number="%{text}",
-        text=np.array([[literal(word, LONGEST_WORD) for word in row] for row in words], dtype=object),
+        text=np.array(
+            [[literal(word, LONGEST_WORD) for word in row] for row in words], dtype=object
+        ),
         hover="x[%{y}, %{x}]: sentence %{customdata[0]}, %{text}",
         customdata=np.array(numbers)[..., None],
         frames=rows if r.batch_first else columns,
@@ -226,7 +264,11 @@ def _weights(r: Record) -> Map:
 
 
 def _change(r: Record) -> Plot:
-    moved, words, edited = r.change.ravel(), r.words, "nothing" if r.edit is None else f"sentence {r.edit}"
+    moved, words, edited = (
+        r.change.ravel(),
+        r.words,
+        "nothing" if r.edit is None else f"sentence {r.edit}",
+    )
     bars = {
         "type": "bar",
         "orientation": "h",
@@ -238,9 +280,22 @@ def _change(r: Record) -> Plot:
     }
     y = labelled(words, ("output", "output")) | {"range": [len(words) - 0.5, -0.5], "tickangle": 0}
     y["ticktext"] = [literal(word, LONGEST_WORD + 2) for word in words]
-    x = titled(("moves by up to", "output")) | {"range": [0, 1.3 * max(float(moved.max()), 1e-3)], "showticklabels": False}
+    x = titled(("moves by up to", "output")) | {
+        "range": [0, 1.3 * max(float(moved.max()), 1e-3)],
+        "showticklabels": False,
+    }
     table = words, ["moves by up to"], [[format_number(value)] for value in moved]
-    return Plot("What moves", f"edited: {edited}", [bars], x, y, table, role="output", size=(len(words), 4), below=30)
+    return Plot(
+        "What moves",
+        f"edited: {edited}",
+        [bars],
+        x,
+        y,
+        table,
+        role="output",
+        size=(len(words), 4),
+        below=30,
+    )
 
 
 def _reading(r: Record) -> Fact:
@@ -251,7 +306,11 @@ def _reading(r: Record) -> Fact:
     if r.right:
         return (f"{start}{read}, as you mean it. Every word looks at its own sentence alone.",)
     looks = "at nothing but itself" if N == 1 else "at the words in the same place of all sentences"
-    return (f"{start}{read}, not {N} of {L}. ", Word(f"Every word looks {looks}", "warn"), ", and there is no error.")
+    return (
+        f"{start}{read}, not {N} of {L}. ",
+        Word(f"Every word looks {looks}", "warn"),
+        ", and there is no error.",
+    )
 
 
 def _many(count: int, what: str) -> str:
@@ -273,10 +332,16 @@ def _first_size(r: Record) -> Fact:
     if N == L == 1:
         return ("With one sentence of one word both layouts are the same.",)
     if N == L:
-        return (f"weights.shape[0] is {found} either way, since N = L = {N}: only an edit tells the layouts apart.",)
+        return (
+            f"weights.shape[0] is {found} either way, since N = L = {N}: only an edit tells the layouts apart.",
+        )
     if found == N:
         return (f"weights.shape[0] is {found}, your batch size, as it must be.",)
-    return (f"weights.shape[0] must be your batch size, {N}, but is ", Word(str(found), "warn"), ".")
+    return (
+        f"weights.shape[0] must be your batch size, {N}, but is ",
+        Word(str(found), "warn"),
+        ".",
+    )
 
 
 def _edit(r: Record) -> Fact:
@@ -289,18 +354,29 @@ def _edit(r: Record) -> Fact:
     most = int(others.argmax())
     most += most >= r.edit
     if r.right:
-        return (f"Editing sentence {r.edit} {own} and those of the other sentences by {format_number(others.max())}.",)
+        return (
+            f"Editing sentence {r.edit} {own} and those of the other sentences by {format_number(others.max())}.",
+        )
     if not others.max():
-        return (f"Editing sentence {r.edit} {own} and, with these numbers, no others: look at who looks at whom.",)
+        return (
+            f"Editing sentence {r.edit} {own} and, with these numbers, no others: look at who looks at whom.",
+        )
     return (
-        *(f"Editing sentence {r.edit} ", Word(f"moves sentence {most}’s output by up to {format_number(others.max())}", "warn")),
+        *(
+            f"Editing sentence {r.edit} ",
+            Word(f"moves sentence {most}’s output by up to {format_number(others.max())}", "warn"),
+        ),
         ": attention leaks over the batch.",
     )
 
 
 def _advice(r: Record) -> Fact:
     if r.right:
-        return ("In your own code, look at weights.shape[0] with N ≠ L, or edit one sentence and watch the others.",)
+        return (
+            "In your own code, look at weights.shape[0] with N ≠ L, or edit one sentence and watch the others.",
+        )
     if r.batch_first:
         return ("The cure: x.transpose(0, 1), or a module with batch_first=False.",)
-    return ("The cure: nn.MultiheadAttention(…, batch_first=True), or x.transpose(0, 1). The default is batch_first=False.",)
+    return (
+        "The cure: nn.MultiheadAttention(…, batch_first=True), or x.transpose(0, 1). The default is batch_first=False.",
+    )

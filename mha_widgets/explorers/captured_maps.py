@@ -94,15 +94,21 @@ class CapturedMaps(Explorer):
     prompt = "Try: go from the first layer to the second. Which head has a habit only there, and whose work does it build on?"
 
     @fresh_torch()
-    def __init__(self, captured: Captured | None = None, *, tokens: Iterable[Any] | None = None) -> None:
+    def __init__(
+        self, captured: Captured | None = None, *, tokens: Iterable[Any] | None = None
+    ) -> None:
         self._own = captured is not None
         if captured is None:
             if tokens is not None:
-                raise ValueError("CapturedMaps got tokens but nothing captured; pass both, or neither.")
+                raise ValueError(
+                    "CapturedMaps got tokens but nothing captured; pass both, or neither."
+                )
             captured, tokens = _example(), sentence.TOKENS
         if not isinstance(captured, Captured):
             got = type(captured).__name__
-            raise TypeError(f"Got a {got}; pass what `with capture(model) as captured:` gives, after the run.")
+            raise TypeError(
+                f"Got a {got}; pass what `with capture(model) as captured:` gives, after the run."
+            )
         self._of_itself = {path: list(calls) for path, calls in captured.of_itself.items()}
         self._captured = {
             path: [_checked(path, weights).detach().to("cpu", copy=True) for weights in calls]
@@ -110,16 +116,26 @@ class CapturedMaps(Explorer):
             if calls
         }
         if not self._captured:
-            raise ValueError("No call was captured; run the model within the block: with capture(model) as captured: model(x).")
+            raise ValueError(
+                "No call was captured; run the model within the block: with capture(model) as captured: model(x)."
+            )
         every = [weights for calls in self._captured.values() for weights in calls]
-        self._tokens = None if tokens is None else _fitting(tokens, {size for weights in every for size in weights.shape[2:]})
+        self._tokens = (
+            None
+            if tokens is None
+            else _fitting(tokens, {size for weights in every for size in weights.shape[2:]})
+        )
         N, H, L = (max(weights.shape[axis] for weights in every) for axis in range(3))
         paths = tuple(self._captured)
         if self._own:
             self.prompt = _prompt(len(paths), H)
         self.controls = {
-            "module": Choice("Module", paths, paths[0], "The path of the attention module in the model."),
-            "call": _range("Call", max(map(len, self._captured.values())), "Which call of the module."),
+            "module": Choice(
+                "Module", paths, paths[0], "The path of the attention module in the model."
+            ),
+            "call": _range(
+                "Call", max(map(len, self._captured.values())), "Which call of the module."
+            ),
             "sample": _range("Sample", N, "Which sequence of the batch."),
             "head": Choice("Head", ("all", *range(H)), "all", "Which heads are drawn.")
             if H <= MOST_TOGETHER
@@ -129,8 +145,14 @@ class CapturedMaps(Explorer):
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
         """Return the controls that do nothing, each with the reason."""
-        reasons = {"call": "Every module was called once.", "sample": "There is one sequence.", "module": "There is one module."}
-        return {name: reason for name, reason in reasons.items() if len(self.controls[name].values) == 1}
+        reasons = {
+            "call": "Every module was called once.",
+            "sample": "There is one sequence.",
+            "module": "There is one module.",
+        }
+        return {
+            name: reason for name, reason in reasons.items() if len(self.controls[name].values) == 1
+        }
 
     @fresh_torch()
     def compute(self, **state: Any) -> Record:
@@ -142,7 +164,9 @@ class CapturedMaps(Explorer):
         calls = self._captured[state["module"]]
         sizes = {"call": len(calls)}
         if state["call"] < len(calls):
-            sizes |= dict(zip(("sample", "head", "row"), calls[state["call"]].shape[:3], strict=True))
+            sizes |= dict(
+                zip(("sample", "head", "row"), calls[state["call"]].shape[:3], strict=True)
+            )
         for name, size in sizes.items():
             if state[name] != "all" and state[name] >= size:
                 wanted = f"{name} {state[name]} is not in {state['module']!r}"
@@ -172,15 +196,31 @@ class CapturedMaps(Explorer):
         for head, weights in record.maps.items():
             values, rows, columns = reduced(weights, record.rows, record.columns)
             nan = np.isnan(values) if np.isnan(values).any() else None
-            more = {"colours": "weight", "nan": nan, "selected_row": record.row // block(weights)[0], "role": f"head-{head % 8}"}
-            drawn.append(Map(f"head {head}", f"(L, S) = {weights.shape}", values, rows, columns, **more))
+            more = {
+                "colours": "weight",
+                "nan": nan,
+                "selected_row": record.row // block(weights)[0],
+                "role": f"head-{head % 8}",
+            }
+            drawn.append(
+                Map(f"head {head}", f"(L, S) = {weights.shape}", values, rows, columns, **more)
+            )
         return panels.draw(drawn, per_row=4)
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return the shape, what the heads look at, and the look of one query."""
-        facts: list[Fact] = [(f"{record.path or 'the model'}: weights (N, H, L, S) = {record.weights.shape}, before dropout.",)]
+        facts: list[Fact] = [
+            (
+                f"{record.path or 'the model'}: weights (N, H, L, S) = {record.weights.shape}, before dropout.",
+            )
+        ]
         if any(np.isnan(weights).any() for weights in record.maps.values()):
-            facts.append((Word("NaN", "warn"), " stands in rows that have no key left, or meet a number that is not finite."))
+            facts.append(
+                (
+                    Word("NaN", "warn"),
+                    " stands in rows that have no key left, or meet a number that is not finite.",
+                )
+            )
             return tuple(facts)
         if record.of_itself and len(record.rows) == len(record.columns):
             facts.append(habits(record.maps, record.columns, averaged=False))
@@ -191,7 +231,11 @@ class CapturedMaps(Explorer):
             facts.append((f"In head {head}{sharpest}, ", *look))
         high, wide = block(next(iter(record.maps.values())))
         if (high, wide) != (1, 1):
-            facts.append((f"Each cell shows the largest weight of {high} × {wide}; captured[path] holds all of them.",))
+            facts.append(
+                (
+                    f"Each cell shows the largest weight of {high} × {wide}; captured[path] holds all of them.",
+                )
+            )
         if record.made:
             facts.append((record.made,))
         return tuple(facts)
@@ -243,7 +287,9 @@ def _fitting(tokens: Any, sizes: set[int]) -> tuple[str, ...]:
         return labels("tokens", tokens, max(sizes), "positions")  # says what is wrong
     tokens = list(tokens)
     if len(tokens) not in sizes:
-        raise ValueError(f"tokens has {len(tokens)} entries, but the maps have {_or(sizes)} positions; pass one for each.")
+        raise ValueError(
+            f"tokens has {len(tokens)} entries, but the maps have {_or(sizes)} positions; pass one for each."
+        )
     return labels("tokens", tokens, len(tokens), "positions")
 
 

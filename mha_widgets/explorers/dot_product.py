@@ -25,7 +25,16 @@ QUERY = "q"  # the name of the query's arrow
 LENGTHS = (1, 2, 3)
 MOST_DEGREES = 10_000
 LIMIT = 3.75  # how far the plane goes
-PLACES = ("middle right", "top right", "top center", "top left", "middle left", "bottom left", "bottom center", "bottom right")
+PLACES = (
+    "middle right",
+    "top right",
+    "top center",
+    "top left",
+    "middle left",
+    "bottom left",
+    "bottom center",
+    "bottom right",
+)
 SAME = 1e-4  # scores and degrees that differ by less are called equal
 
 
@@ -90,11 +99,15 @@ class DotProduct(Explorer):
     prompt = "Try: point the query straight at one key, then make that key shorter and the other longer. Which of the two wins?"
 
     @fresh_torch()
-    def __init__(self, directions: Sequence[float] = (30, 90), names: Sequence[str] = ("A", "B")) -> None:
+    def __init__(
+        self, directions: Sequence[float] = (30, 90), names: Sequence[str] = ("A", "B")
+    ) -> None:
         self.directions = _checked_directions(directions)
         self.names = labels("names", names, 2, "keys")
         if len({QUERY, *self.names}) < 3:
-            raise ValueError(f"names are {self.names}; pass two different ones, neither of them {QUERY!r}: the query has that.")
+            raise ValueError(
+                f"names are {self.names}; pass two different ones, neither of them {QUERY!r}: the query has that."
+            )
         first, second = self.names
         self.controls = {
             "angle": Range(
@@ -105,8 +118,12 @@ class DotProduct(Explorer):
                 tuple(f"{angle}°" for angle in range(0, 360, 15)),
             ),
             "length": Range("Query length", LENGTHS, 2, "How long the query is."),
-            "length_a": Range(f"Length of {first}, at {self.directions[0]}°", LENGTHS, 2, "How long this key is."),
-            "length_b": Range(f"Length of {second}, at {self.directions[1]}°", LENGTHS, 2, "How long this key is."),
+            "length_a": Range(
+                f"Length of {first}, at {self.directions[0]}°", LENGTHS, 2, "How long this key is."
+            ),
+            "length_b": Range(
+                f"Length of {second}, at {self.directions[1]}°", LENGTHS, 2, "How long this key is."
+            ),
         }
 
     @fresh_torch()
@@ -133,13 +150,29 @@ class DotProduct(Explorer):
         most = LENGTHS[-1] ** 2 * 1.2
         scores = {"q·k": (record.clean.round(2), "key")}
         weights = {"share": (record.weights.astype(float).round(2), "key")}
-        left = plots.bars("Dot products", "q·k", record.names, scores, height=("score", "ink"), range=(-most, most), size=(7, 4))
-        right = plots.bars("Shares", "softmax, they sum to 1", record.names, weights, range=(0, 1.1), size=(7, 4))
+        left = plots.bars(
+            "Dot products",
+            "q·k",
+            record.names,
+            scores,
+            height=("score", "ink"),
+            range=(-most, most),
+            size=(7, 4),
+        )
+        right = plots.bars(
+            "Shares", "softmax, they sum to 1", record.names, weights, range=(0, 1.1), size=(7, 4)
+        )
         return panels.draw([_plane(record), left, right])
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return the arithmetic of both dot products, the shares, and who wins and why."""
-        return _product(record, 0), _product(record, 1), _shares(record), _winner(record), _sharpened(record)
+        return (
+            _product(record, 0),
+            _product(record, 1),
+            _shares(record),
+            _winner(record),
+            _sharpened(record),
+        )
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
@@ -164,12 +197,20 @@ class DotProduct(Explorer):
 
 def _checked_directions(directions: Sequence[float]) -> tuple[float, ...]:
     if not isinstance(directions, Iterable) or isinstance(directions, str):
-        raise TypeError(f"directions is {directions!r}; pass two numbers, the degrees at which the keys point.")
+        raise TypeError(
+            f"directions is {directions!r}; pass two numbers, the degrees at which the keys point."
+        )
     found = tuple(directions)
     if wrong := [one for one in found if not isinstance(one, Real) or isinstance(one, bool)]:
-        raise TypeError(f"directions holds {wrong[0]!r}; pass two numbers, the degrees at which the keys point.")
-    if len(found) != 2 or not all(-MOST_DEGREES < one < MOST_DEGREES for one in found):  # NaN is in no range
-        raise ValueError(f"directions is {found}; pass two finite numbers, the degrees at which the keys point.")
+        raise TypeError(
+            f"directions holds {wrong[0]!r}; pass two numbers, the degrees at which the keys point."
+        )
+    if len(found) != 2 or not all(
+        -MOST_DEGREES < one < MOST_DEGREES for one in found
+    ):  # NaN is in no range
+        raise ValueError(
+            f"directions is {found}; pass two finite numbers, the degrees at which the keys point."
+        )
     return tuple(int(one) if one == int(one) else float(one) for one in found)
 
 
@@ -179,13 +220,28 @@ def _arrow(length: float, degrees: float) -> Tensor:
 
 
 def _plane(record: Record) -> plots.Plot:
-    vectors = dict(zip((QUERY, *record.names), np.stack([record.query, *record.key]).round(2) + 0.0, strict=True))
-    roles = {name: (vector, "query" if name == QUERY else "key") for name, vector in vectors.items()}
+    vectors = dict(
+        zip(
+            (QUERY, *record.names),
+            np.stack([record.query, *record.key]).round(2) + 0.0,
+            strict=True,
+        )
+    )
+    roles = {
+        name: (vector, "query" if name == QUERY else "key") for name, vector in vectors.items()
+    }
     plane = plots.arrows("The plane", "dotted: a key’s reach along q", roles, limit=LIMIT)
-    query, *keys = (_named(trace, place) for trace, place in zip(plane.data, _places(record), strict=True))
+    query, *keys = (
+        _named(trace, place) for trace, place in zip(plane.data, _places(record), strict=True)
+    )
     names, axes, cells = plane.table
     # Tables of their own: a page stores a table again for each state in which it differs.
-    query["meta"] = {"name": "The query", "rows": list(names[:1]), "columns": axes, "cells": cells[:1]}
+    query["meta"] = {
+        "name": "The query",
+        "rows": list(names[:1]),
+        "columns": axes,
+        "cells": cells[:1],
+    }
     return replace(plane, data=[*keys, query, _shadows(record)], table=(names[1:], axes, cells[1:]))
 
 
@@ -196,7 +252,9 @@ def _places(record: Record) -> list[str]:
 
 
 def _named(arrow: Mapping[str, Any], place: str) -> dict[str, Any]:
-    line = arrow["line"] | {"width": 3 if arrow["name"] == QUERY else 5}  # seen even under the query
+    line = arrow["line"] | {
+        "width": 3 if arrow["name"] == QUERY else 5
+    }  # seen even under the query
     return dict(arrow) | {"textposition": place, "line": line}
 
 
@@ -204,21 +262,44 @@ def _shadows(record: Record) -> dict[str, Any]:
     unit = record.query / record.length
     feet = (record.key @ unit)[:, None] * unit
     lines = [(-2 * LIMIT * unit, 2 * LIMIT * unit), *zip(record.key, feet, strict=True)]
-    points = np.array([(*line, (np.nan, np.nan)) for line in lines]).reshape(-1, 2).round(2)  # NaN lifts the pen
+    points = (
+        np.array([(*line, (np.nan, np.nan)) for line in lines]).reshape(-1, 2).round(2)
+    )  # NaN lifts the pen
     line = {"color": colour("soft"), "width": 1.5, "dash": "dot"}
-    return {"type": "scatter", "name": "shadows", "x": points[:, 0], "y": points[:, 1], "mode": "lines", "line": line}
+    return {
+        "type": "scatter",
+        "name": "shadows",
+        "x": points[:, 0],
+        "y": points[:, 1],
+        "mode": "lines",
+        "line": line,
+    }
 
 
 def _product(record: Record, index: int) -> Fact:
     angle, score = record.between[index], record.clean[index]
-    meaning = ": they point apart" if score < 0 else ": at a right angle neither sees the other" if score == 0 else ""
+    meaning = (
+        ": they point apart"
+        if score < 0
+        else ": at a right angle neither sees the other"
+        if score == 0
+        else ""
+    )
     sizes = f"{format_number(record.length)} × {format_number(record.lengths[index])} × cos {format_number(angle)}°"
-    return Word("query", "query"), " · ", Word(record.names[index], "key"), f" = {sizes} = {format_number(score)}{meaning}."
+    return (
+        Word("query", "query"),
+        " · ",
+        Word(record.names[index], "key"),
+        f" = {sizes} = {format_number(score)}{meaning}.",
+    )
 
 
 def _shares(record: Record) -> Fact:
     one, other = (f"e^{format_number(score)}" for score in record.clean)
-    first, second = (f"{weight:.2f} for {name}" for weight, name in zip(record.weights, record.names, strict=True))
+    first, second = (
+        f"{weight:.2f} for {name}"
+        for weight, name in zip(record.weights, record.names, strict=True)
+    )
     return (f"Shares: {one} ÷ ({one} + {other}) = {first}, {second}.",)
 
 
@@ -226,7 +307,9 @@ def _winner(record: Record) -> Fact:
     if record.tie:
         return ("It is a tie: both keys reach equally far along the query.",)
     first = int(record.clean.argmax())
-    (name, other), (near, far) = ([values[first], values[1 - first]] for values in (record.names, record.between))
+    (name, other), (near, far) = (
+        [values[first], values[1 - first]] for values in (record.names, record.between)
+    )
     longer = record.lengths[first] / record.lengths[1 - first]
     start: Fact = (Word(name, "key"), " wins by its ")
     angles = f"it is {format_number(near)}° from the query, {other} {format_number(far)}°"
@@ -234,9 +317,17 @@ def _winner(record: Record) -> Fact:
         despite = f", although {other} is longer" if longer < 1 and far < 90 else ""
         return (*start, f"direction: {angles}{despite}.")
     if longer > 1:
-        return (*start, Word("length", "warn"), f": {angles}, and it is {format_number(longer)} times as long.")
+        return (
+            *start,
+            Word("length", "warn"),
+            f": {angles}, and it is {format_number(longer)} times as long.",
+        )
     angles = f"{format_number(near)}° and {format_number(far)}° from the query"
-    return (*start, Word("shortness", "warn"), f": both point away ({angles}), so length counts against {other}.")
+    return (
+        *start,
+        Word("shortness", "warn"),
+        f": both point away ({angles}), so length counts against {other}.",
+    )
 
 
 def _sharpened(record: Record) -> Fact:

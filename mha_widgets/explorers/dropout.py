@@ -99,9 +99,13 @@ class Dropout(Explorer):
         self.query_tokens = labels("query_tokens", query_tokens, L, "queries")
         self.controls = {
             "p": Range("Dropout p", RATES, 0.4, "How likely each weight is to be dropped."),
-            "training": Toggle("Training", default=True, help="Whether the module trains: train() or eval()."),
+            "training": Toggle(
+                "Training", default=True, help="Whether the module trains: train() or eval()."
+            ),
             "seed": Range("Seed", tuple(range(3)), 0, "What the random numbers start from."),
-            "draws": Choice("Mean of draws", (1, 10, 100, 1000), 1, "How many random draws are averaged."),
+            "draws": Choice(
+                "Mean of draws", (1, 10, 100, 1000), 1, "How many random draws are averaged."
+            ),
         }
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
@@ -133,15 +137,37 @@ class Dropout(Explorer):
 
     def draw(self, record: Record) -> go.Figure:
         """Draw the weights before and after, and beside them what the rows sum to."""
-        common: dict[str, Any] = {"rows": record.rows, "columns": record.columns, "colours": "weight"}
+        common: dict[str, Any] = {
+            "rows": record.rows,
+            "columns": record.columns,
+            "colours": "weight",
+        }
         words = np.where(record.crossed, "", np.vectorize("{:.2f}".format)(record.dropped))
         hover = "%{y} → %{x}<br>before %{customdata[0]:.3f}<br>after %{z:.3f}"
-        after = {"hover": hover, "customdata": record.weights[..., None], "text": words, "number": "%{text}"}
+        after = {
+            "hover": hover,
+            "customdata": record.weights[..., None],
+            "text": words,
+            "number": "%{text}",
+        }
         crosses = {"blocked": record.crossed, "blocked_word": "dropped"}
         return panels.draw(
             [
-                Map("Weights", "each row sums to 1", record.weights, **common, hover="%{y} → %{x}: %{z:.4f}"),
-                Map("After dropout", _subtitle(record), record.dropped.round(3), **common, **after, **crosses),
+                Map(
+                    "Weights",
+                    "each row sums to 1",
+                    record.weights,
+                    **common,
+                    hover="%{y} → %{x}: %{z:.4f}",
+                ),
+                Map(
+                    "After dropout",
+                    _subtitle(record),
+                    record.dropped.round(3),
+                    **common,
+                    **after,
+                    **crosses,
+                ),
                 _sums(record),
             ]
         )
@@ -166,7 +192,9 @@ class Dropout(Explorer):
             lines.append("weights = (query @ key.T / 4 ** 0.5).softmax(dim=-1)  # (L, S)")
         lines += ["", f"torch.manual_seed({state['seed']})"] if state["training"] and p else []
         if draws > 1:
-            lines.append(f"every = F.dropout(weights.expand({draws}, -1, -1), p={p}, training=True)  # {draws} draws")
+            lines.append(
+                f"every = F.dropout(weights.expand({draws}, -1, -1), p={p}, training=True)  # {draws} draws"
+            )
             lines.append("dropped = every.mean(dim=0)")
         else:
             lines.append(f"dropped = F.dropout(weights, p={p}, training={state['training']})")
@@ -176,7 +204,9 @@ class Dropout(Explorer):
 
 def _checked(weights: Tensor) -> Tensor:
     if (weights < 0).any():
-        raise ValueError(f"weights holds {weights.min().item():.3g}; pass weights after the softmax, none below 0.")
+        raise ValueError(
+            f"weights holds {weights.min().item():.3g}; pass weights after the softmax, none below 0."
+        )
     sums = weights.sum(dim=-1)
     off = ((sums - 1).abs() > 0.01).nonzero()
     if len(off):
@@ -199,23 +229,62 @@ def _subtitle(record: Record) -> str:
 def _sums(record: Record) -> Plot:
     sums, places = record.row_sums.astype(float).round(3), np.arange(len(record.rows))
     words, end = [f"{value:.2f}" for value in sums], LARGEST_SUM * 1.25
-    bars = {"type": "bar", "name": "row sums", "orientation": "h", "x": sums, "y": places, "marker": {"color": colour("query")}}
-    one = {"type": "scatter", "name": "one", "x": [1, 1], "y": [-0.5, len(places) - 0.5], "mode": "lines"}
-    numbers = {"type": "scatter", "name": "numbers", "x": np.full(len(places), end), "y": places, "mode": "text", "text": words}
+    bars = {
+        "type": "bar",
+        "name": "row sums",
+        "orientation": "h",
+        "x": sums,
+        "y": places,
+        "marker": {"color": colour("query")},
+    }
+    one = {
+        "type": "scatter",
+        "name": "one",
+        "x": [1, 1],
+        "y": [-0.5, len(places) - 0.5],
+        "mode": "lines",
+    }
+    numbers = {
+        "type": "scatter",
+        "name": "numbers",
+        "x": np.full(len(places), end),
+        "y": places,
+        "mode": "text",
+        "text": words,
+    }
     data = [
         bars | {"hovertemplate": "%{y}: %{x:.3f}<extra></extra>"},
         one | {"line": {"color": colour("ink"), "width": 1.5, "dash": "dot"}},
-        *[numbers | {"textposition": "middle left", "textfont": {"size": 11}}] * (max(record.weights.shape) <= MOST_NUMBERED),
+        *[numbers | {"textposition": "middle left", "textfont": {"size": 11}}]
+        * (max(record.weights.shape) <= MOST_NUMBERED),
     ]
     x = titled(("sum of the row", "ink")) | {"range": [0, end], "tickvals": [0, 1, 2]}
-    y = labelled(record.rows, ("query", "query")) | {"tickangle": 0, "range": [len(places) - 0.5, -0.5]}  # as beside the map
-    more = {"size": (len(places), max(4, 0.6 * len(record.columns))), "left": label_width(record.rows)}
-    return Plot("Row sums", "dotted: 1", data, x, y, (record.rows, ["sum"], [[word] for word in words]), **more)
+    y = labelled(record.rows, ("query", "query")) | {
+        "tickangle": 0,
+        "range": [len(places) - 0.5, -0.5],
+    }  # as beside the map
+    more = {
+        "size": (len(places), max(4, 0.6 * len(record.columns))),
+        "left": label_width(record.rows),
+    }
+    return Plot(
+        "Row sums",
+        "dotted: 1",
+        data,
+        x,
+        y,
+        (record.rows, ["sum"], [[word] for word in words]),
+        **more,
+    )
 
 
 def _nothing(record: Record) -> tuple[Fact, ...]:
     why = "In evaluation dropout does nothing" if not record.training else "p = 0 drops nothing"
-    sums = "every row still sums to 1" if np.abs(record.row_sums - 1).max() < 0.005 else "every row sums to what it did"
+    sums = (
+        "every row still sums to 1"
+        if np.abs(record.row_sums - 1).max() < 0.005
+        else "every row sums to what it did"
+    )
     return (
         (f"{why}: the weights stay as they were, and {sums}.",),
         ("Call it again and you get the same: no random number is drawn.",),
@@ -225,17 +294,39 @@ def _nothing(record: Record) -> tuple[Fact, ...]:
 def _dropped(record: Record) -> tuple[Fact, ...]:
     count, all_of_them = int(record.crossed.sum()), int((record.weights > 0).sum())
     kept = f"1 − {record.p:g} = {format_number(1 - record.p)}"
-    facts: list[Fact] = [(f"Dropped: {count} of {all_of_them} weights; the others are divided by {kept}.",), _range(record)]
+    facts: list[Fact] = [
+        (f"Dropped: {count} of {all_of_them} weights; the others are divided by {kept}.",),
+        _range(record),
+    ]
     if len(empty := np.flatnonzero(record.row_sums == 0)) == 1:
-        facts.append((quoted(record.rows[empty[0]], "query"), " has lost every key: its output is ", Word("zeros", "warn"), "."))
+        facts.append(
+            (
+                quoted(record.rows[empty[0]], "query"),
+                " has lost every key: its output is ",
+                Word("zeros", "warn"),
+                ".",
+            )
+        )
     elif len(empty):
-        facts.append((f"{len(empty)} rows have lost every key: their outputs are ", Word("zeros", "warn"), "."))
+        facts.append(
+            (
+                f"{len(empty)} rows have lost every key: their outputs are ",
+                Word("zeros", "warn"),
+                ".",
+            )
+        )
     row, column = np.unravel_index(record.dropped.argmax(), record.dropped.shape)
     if record.dropped[row, column] >= 1.005:
         above = f" is now {record.dropped[row, column]:.2f}: a single weight above 1."
-        facts.append((quoted(record.rows[row], "query"), " → ", quoted(record.columns[column], "key"), above))
+        facts.append(
+            (quoted(record.rows[row], "query"), " → ", quoted(record.columns[column], "key"), above)
+        )
     module = f"nn.MultiheadAttention(…, dropout={record.p:g})"
-    facts.append((f"While {module} trains, it returns weights like these; after eval() they are whole again.",))
+    facts.append(
+        (
+            f"While {module} trains, it returns weights like these; after eval() they are whole again.",
+        )
+    )
     return tuple(facts)
 
 
@@ -243,9 +334,19 @@ def _range(record: Record) -> Fact:
     low, high = int(record.row_sums.argmin()), int(record.row_sums.argmax())
     least, most = (f"{record.row_sums[row]:.2f}" for row in (low, high))
     if least == most:
-        return (f"Every row now sums to {most}.",) if len(record.rows) > 1 else (f"The row now sums to {most}.",)
+        return (
+            (f"Every row now sums to {most}.",)
+            if len(record.rows) > 1
+            else (f"The row now sums to {most}.",)
+        )
     low_row, high_row = quoted(record.rows[low], "query"), quoted(record.rows[high], "query")
-    return ("The rows no longer sum to 1: ", low_row, f" (row {low}) to {least}, ", high_row, f" (row {high}) to {most}.")
+    return (
+        "The rows no longer sum to 1: ",
+        low_row,
+        f" (row {low}) to {least}, ",
+        high_row,
+        f" (row {high}) to {most}.",
+    )
 
 
 def _averaged(record: Record) -> tuple[Fact, ...]:
@@ -256,8 +357,16 @@ def _averaged(record: Record) -> tuple[Fact, ...]:
     pair = quoted(record.rows[row], "query"), " → ", quoted(record.columns[column], "key")
     factor = format_number(1 / (1 - record.p))
     return (
-        (f"Over {record.draws} draws {record.share:.1%} of the weights were dropped; each time, the others were × {factor}.",),
-        (f"The mean row sums lie between {low:.2f} and {high:.2f}: the more draws, the closer to 1.",),
-        ("The mean weights come back to those before: the farthest off is ", *pair, f", {after} instead of {before}."),
+        (
+            f"Over {record.draws} draws {record.share:.1%} of the weights were dropped; each time, the others were × {factor}.",
+        ),
+        (
+            f"The mean row sums lie between {low:.2f} and {high:.2f}: the more draws, the closer to 1.",
+        ),
+        (
+            "The mean weights come back to those before: the farthest off is ",
+            *pair,
+            f", {after} instead of {before}.",
+        ),
         ("To come ten times closer takes a hundred times as many draws.",),
     )

@@ -39,7 +39,11 @@ ASKED = (
     ("batch_first", "True", "not self.batch_first"),
     ("add_bias_kv", "False", "self.bias_k is not None"),
     ("add_zero_attn", "False", "self.add_zero_attn"),
-    ("gradients", "none", "torch.is_grad_enabled() and any(_arg_requires_grad(x) for x in tensor_args)"),
+    (
+        "gradients",
+        "none",
+        "torch.is_grad_enabled() and any(_arg_requires_grad(x) for x in tensor_args)",
+    ),
     ("bias", "True", "self.in_proj_bias is None"),
 )
 
@@ -89,7 +93,9 @@ class FastPath(Explorer):
     """
 
     title = "The fast path: which way does a call take?"
-    prompt = "Try: lead this module onto the fast path, then switch need_weights off. What does it save?"
+    prompt = (
+        "Try: lead this module onto the fast path, then switch need_weights off. What does it save?"
+    )
     page_controls = (
         *("training", "batch_first", "no_grad", "need_weights", "same", "num_heads"),
         *("attn_mask", "bias", "add_zero_attn"),
@@ -101,24 +107,47 @@ class FastPath(Explorer):
             if not isinstance(size, int) or isinstance(size, bool):
                 raise TypeError(f"{name} is a {type(size).__name__}; pass a whole number.")
             if not 1 <= size <= 512:
-                raise ValueError(f"{name} is {size}; pass a number from 1 to 512: every change makes the call.")
+                raise ValueError(
+                    f"{name} is {size}; pass a number from 1 to 512: every change makes the call."
+                )
         if embed_dim % 12:
-            raise ValueError(f"embed_dim is {embed_dim}; pass a multiple of 12, to be cut into 4 or into 3 heads.")
+            raise ValueError(
+                f"embed_dim is {embed_dim}; pass a multiple of 12, to be cut into 4 or into 3 heads."
+            )
         self.sizes = embed_dim, N, L
         self.controls = {
-            "training": Toggle("training", default=True, help="As a new module is; module.eval() ends it."),
+            "training": Toggle(
+                "training", default=True, help="As a new module is; module.eval() ends it."
+            ),
             "batch_first": Toggle("batch_first", help="(N, L, E) instead of (L, N, E)."),
             "no_grad": Toggle("no_grad", help="The call is made under torch.no_grad()."),
             "need_weights": Toggle("need_weights", default=True, help="The call returns weights."),
-            "same": Toggle("query is key is value", default=True, help="One and the same tensor, or an equal copy of it."),
+            "same": Toggle(
+                "query is key is value",
+                default=True,
+                help="One and the same tensor, or an equal copy of it.",
+            ),
             "num_heads": Choice("num_heads", (4, 3), 4, "An even or an odd number of heads."),
-            "attn_mask": Choice("attn_mask", ("none", "boolean", "float"), "none", "A causal mask, and how it is written."),
+            "attn_mask": Choice(
+                "attn_mask",
+                ("none", "boolean", "float"),
+                "none",
+                "A causal mask, and how it is written.",
+            ),
             "bias": Toggle("bias", default=True, help="Biases in the projections."),
             "add_zero_attn": Toggle("add_zero_attn", help="Appends a key and a value of zeros."),
             "add_bias_kv": Toggle("add_bias_kv", help="Appends a learned key and value."),
-            "kdim": Choice("kdim, vdim", (embed_dim, OTHER), embed_dim, "Features of both.", ("embed_dim", str(OTHER))),
+            "kdim": Choice(
+                "kdim, vdim",
+                (embed_dim, OTHER),
+                embed_dim,
+                "Features of both.",
+                ("embed_dim", str(OTHER)),
+            ),
             "batched": Toggle("batched", default=True, help="A batch, or one sequence (L, E)."),
-            "enabled": Toggle("fast path enabled", default=True, help="torch.backends.mha.set_fastpath_enabled."),
+            "enabled": Toggle(
+                "fast path enabled", default=True, help="torch.backends.mha.set_fastpath_enabled."
+            ),
         }
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
@@ -136,10 +165,18 @@ class FastPath(Explorer):
                 output, _ = call.module(*call[1:])
             path, reasons = call.path(), fast_path(*call)
         E, N, L = self.sizes
-        sizes = (N if state["batched"] else 1, state["num_heads"], L, L + state["add_zero_attn"] + state["add_bias_kv"])
+        sizes = (
+            N if state["batched"] else 1,
+            state["num_heads"],
+            L,
+            L + state["add_zero_attn"] + state["add_bias_kv"],
+        )
         native_bytes = 4 * max(sizes[0] * state["num_heads"] * L * L, sizes[0] * L * 3 * E)
         with fast_path_enabled(False), torch.set_grad_enabled(not state["no_grad"]):
-            costs = {Path.NATIVE: (1, native_bytes), Path.EXPLICIT: cost(call._replace(need_weights=True))}
+            costs = {
+                Path.NATIVE: (1, native_bytes),
+                Path.EXPLICIT: cost(call._replace(need_weights=True)),
+            }
             costs[Path.SDPA] = cost(call._replace(need_weights=False))
         return Record(
             yours=_yours(state),
@@ -154,18 +191,30 @@ class FastPath(Explorer):
 
     def _call(self, state: Mapping[str, Any]) -> Call:
         made: dict[str, Any] = {}
-        program = "\n".join(self._setting(state)).replace("torch.manual_seed", "torch.default_generator.manual_seed")
-        exec(program, made)  # what is shown, up to the call; but it leaves the random numbers of GPUs alone
+        program = "\n".join(self._setting(state)).replace(
+            "torch.manual_seed", "torch.default_generator.manual_seed"
+        )
+        exec(
+            program, made
+        )  # what is shown, up to the call; but it leaves the random numbers of GPUs alone
         key = made.get("key", made["x"])
-        return Call(made["module"], made["x"], key, key, None, state["need_weights"], made.get("attn_mask"))
+        return Call(
+            made["module"], made["x"], key, key, None, state["need_weights"], made.get("attn_mask")
+        )
 
     def _setting(self, state: Mapping[str, Any]) -> list[str]:
         """Write the lines that make the module and its inputs."""
         E, N, L = self.sizes
-        options = [f"{name}=True" for name in ("add_bias_kv", "add_zero_attn", "batch_first") if state[name]]
+        options = [
+            f"{name}=True"
+            for name in ("add_bias_kv", "add_zero_attn", "batch_first")
+            if state[name]
+        ]
         options += ["bias=False"] if not state["bias"] else []
         options += [f"kdim={OTHER}, vdim={OTHER}"] if state["kdim"] == OTHER else []
-        made = f"torch.nn.MultiheadAttention({', '.join([str(E), str(state['num_heads']), *options])})"
+        made = (
+            f"torch.nn.MultiheadAttention({', '.join([str(E), str(state['num_heads']), *options])})"
+        )
         layout = [N, L] if state["batch_first"] else [L, N]
         layout = layout if state["batched"] else [L]
         lines = ["import torch", "torch.manual_seed(0)"]
@@ -176,9 +225,13 @@ class FastPath(Explorer):
         elif not state["same"]:
             lines.append("key = x.clone()  # equal, but another tensor")
         if state["attn_mask"] == "boolean":
-            lines.append(f"attn_mask = torch.ones({L}, {L}, dtype=torch.bool).triu(1)  # True = blocked")
+            lines.append(
+                f"attn_mask = torch.ones({L}, {L}, dtype=torch.bool).triu(1)  # True = blocked"
+            )
         elif state["attn_mask"] == "float":
-            lines.append(f"attn_mask = torch.full(({L}, {L}), -torch.inf).triu(1)  # added to the scores")
+            lines.append(
+                f"attn_mask = torch.full(({L}, {L}), -torch.inf).triu(1)  # added to the scores"
+            )
         return lines
 
     def draw(self, record: Record) -> go.Figure:
@@ -187,7 +240,10 @@ class FastPath(Explorer):
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return the way, what keeps the call off the fast path, and what the ways cost."""
-        reasons = [_reason(ASKED[row][0], reason) for row, reason in list(record.reasons.items())[:MOST_REASONS]]
+        reasons = [
+            _reason(ASKED[row][0], reason)
+            for row, reason in list(record.reasons.items())[:MOST_REASONS]
+        ]
         return (_way(record), *reasons, _memory(record), _time(record))
 
     @fresh_torch()
@@ -205,7 +261,11 @@ class FastPath(Explorer):
             f"    output, weights = {call}",
             f"ms = 50 * timeit(lambda: {call}, number=20)  # for one call",
         ]
-        lines += ["with torch.no_grad():", *(f"    {line}" for line in made)] if state["no_grad"] else made
+        lines += (
+            ["with torch.no_grad():", *(f"    {line}" for line in made)]
+            if state["no_grad"]
+            else made
+        )
         if not state["enabled"]:
             lines.append("torch.backends.mha.set_fastpath_enabled(True)  # as it was")
         return "\n".join([*lines, "calls = counted.call_count  # 1 on the fast path"])
@@ -239,10 +299,17 @@ def _checklist(r: Record) -> Table:
         "What torch asks, in this order",
         [label for label, _, _ in ASKED],
         ["yours", "needed", ""],
-        [[mine, need, "✕ blocks" if bad else "✓"] for mine, (_, need, _), bad in zip(r.yours, ASKED, blocks, strict=True)],
+        [
+            [mine, need, "✕ blocks" if bad else "✓"]
+            for mine, (_, need, _), bad in zip(r.yours, ASKED, blocks, strict=True)
+        ],
         [[PLAIN, PLAIN, BAD if bad else GOOD] for bad in blocks],
         [f"blocks if {condition}" for _, _, condition in ASKED],
-        [(4, "What torch asks of the call"), (6, "What torch asks of the module"), (2, "What torch asks at last")],
+        [
+            (4, "What torch asks of the call"),
+            (6, "What torch asks of the module"),
+            (2, "What torch asks at last"),
+        ],
     )
 
 
@@ -252,7 +319,10 @@ def _ways(r: Record) -> Table:
         "What each way costs",
         list(labels.values()),
         ["taken", "operations", "largest"],
-        [["▶ taken" if way is r.path else "", str(r.costs[way][0]), _kilobytes(r.costs[way][1])] for way in labels],
+        [
+            ["▶ taken" if way is r.path else "", str(r.costs[way][0]), _kilobytes(r.costs[way][1])]
+            for way in labels
+        ],
         [[GOOD if way is r.path else PLAIN] * 3 for way in labels],
         [
             "one native operation: torch._native_multi_head_attention",
@@ -271,10 +341,18 @@ def _kilobytes(count: int) -> str:
 def _way(r: Record) -> Fact:
     called = f"{NATIVE} was {'called once' if r.calls else 'not called'}"
     if not r.reasons:
-        return ("Nothing blocks: the call takes the ", Word("native fast path", "output"), f"; {called}.")
+        return (
+            "Nothing blocks: the call takes the ",
+            Word("native fast path", "output"),
+            f"; {called}.",
+        )
     way = "explicit weights" if r.path is Path.EXPLICIT else "F.scaled_dot_product_attention"
     things = "1 thing keeps" if len(r.reasons) == 1 else f"{len(r.reasons)} things keep"
-    return (f"{things} the call off the fast path; it goes through ", Word(way, "output"), f", and {called}.")
+    return (
+        f"{things} the call off the fast path; it goes through ",
+        Word(way, "output"),
+        f", and {called}.",
+    )
 
 
 def _reason(label: str, reason: Reason) -> Fact:
@@ -287,12 +365,18 @@ def _memory(r: Record) -> Fact:
     native, sdpa = (_kilobytes(r.costs[way][1]) for way in (Path.NATIVE, Path.SDPA))
     weights = f"N·H·L·S = {N}·{H}·{L}·{S}"
     if r.path is Path.EXPLICIT:
-        return (f"All weights are held at once, {weights} numbers; with need_weights=False the largest tensor has {sdpa}.",)
+        return (
+            f"All weights are held at once, {weights} numbers; with need_weights=False the largest tensor has {sdpa}.",
+        )
     if r.path is Path.SDPA:
-        return (f"The weights, {weights} numbers, are never held at once on this way; the fast path of a CPU holds them.",)
+        return (
+            f"The weights, {weights} numbers, are never held at once on this way; the fast path of a CPU holds them.",
+        )
     if r.need_weights:
         many = r.costs[Path.EXPLICIT][0]
-        return (f"One operation is dispatched in place of {many}; inside, it still holds all weights, {weights} numbers.",)
+        return (
+            f"One operation is dispatched in place of {many}; inside, it still holds all weights, {weights} numbers.",
+        )
     return (
         *("need_weights=False ", Word("does not spare the weights here", "warn")),
         f": on a CPU the native operation holds all {weights} numbers ({native}); off the fast path {sdpa} are the most.",

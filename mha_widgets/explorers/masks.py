@@ -101,12 +101,26 @@ class Masks(Explorer):
         self.query_tokens = labels("query_tokens", query_tokens, L, "queries")
         self.controls = {
             "attn_mask": Choice(
-                "Mask", ("none", "causal", "padding", "causal + padding", "window"), "causal", "Which keys are blocked."
+                "Mask",
+                ("none", "causal", "padding", "causal + padding", "window"),
+                "causal",
+                "Which keys are blocked.",
             ),
-            "padding": Range("Padding keys", tuple(range(S + 1)), min(2, S), "How many positions are padding."),
-            "padding_side": Choice("Padding side", ("right", "left"), "right", "Where the padding stands."),
-            "window": Range("Window", tuple(range(min(4, S))), min(1, S - 1), "How many positions away a key may be."),
-            "mask_type": Choice("Mask type", ("boolean", "float"), "boolean", "How the mask is written."),
+            "padding": Range(
+                "Padding keys", tuple(range(S + 1)), min(2, S), "How many positions are padding."
+            ),
+            "padding_side": Choice(
+                "Padding side", ("right", "left"), "right", "Where the padding stands."
+            ),
+            "window": Range(
+                "Window",
+                tuple(range(min(4, S))),
+                min(1, S - 1),
+                "How many positions away a key may be.",
+            ),
+            "mask_type": Choice(
+                "Mask type", ("boolean", "float"), "boolean", "How the mask is written."
+            ),
             "empty_row": Choice(
                 "A row without keys",
                 ("nan", "zeros"),
@@ -155,11 +169,15 @@ class Masks(Explorer):
         scores = self.query @ self.key.T / E**0.5  # (L, S)
         keep, padding = self._keep(state)
         if state["empty_row"] == "zeros":  # the identity as values makes the output the weights
-            weights = F.scaled_dot_product_attention(self.query, self.key, torch.eye(S).to(scores), attn_mask=keep)
+            weights = F.scaled_dot_product_attention(
+                self.query, self.key, torch.eye(S).to(scores), attn_mask=keep
+            )
         else:
             weights = softmax(scores + additive_mask(keep, scores.dtype))
         mask = keep if state["mask_type"] == "boolean" else additive_mask(keep, scores.dtype)
-        shown = [PAD if pad else token for token, pad in zip(self.tokens, padding.tolist(), strict=True)]
+        shown = [
+            PAD if pad else token for token, pad in zip(self.tokens, padding.tolist(), strict=True)
+        ]
         return Record(
             rows=tuple(shown) if self.query_tokens == self.tokens else self.query_tokens,
             columns=tuple(shown),
@@ -175,12 +193,18 @@ class Masks(Explorer):
     def draw(self, record: Record) -> go.Figure:
         """Draw the scores, the mask and the weights of a record."""
         boolean = record.mask.dtype == bool
-        terms = np.where(record.keep, "True" if boolean else "0", "False" if boolean else "−∞").astype(object)
+        terms = np.where(
+            record.keep, "True" if boolean else "0", "False" if boolean else "−∞"
+        ).astype(object)
         hover = "%{y} → %{x}<br>score %{customdata[0]:.3f}<br>mask %{text}<br>weight %{customdata[1]:.4f}"
         weights = np.where(np.isnan(record.weights), "NaN", record.weights.astype(object))
         limit = float(np.ceil(np.abs(record.scores).max())) or 1.0
         common = {"rows": record.rows, "columns": record.columns, "selected_row": record.row}
-        common |= {"hover": hover, "text": terms, "customdata": np.stack([record.scores.astype(object), weights], axis=-1)}
+        common |= {
+            "hover": hover,
+            "text": terms,
+            "customdata": np.stack([record.scores.astype(object), weights], axis=-1),
+        }
         return panels.draw(
             [
                 maps.Map(
@@ -222,17 +246,39 @@ class Masks(Explorer):
         if record.no_key_left.any():
             facts.append(_without_keys(record))
         else:
-            facts.append((f"{blocked} of {cells} cells are blocked; every row keeps at least one key, so no row is NaN.",))
-        facts.append(row_in_numbers(record.columns, record.scores[row], record.weights[row], record.keep[row]))
+            facts.append(
+                (
+                    f"{blocked} of {cells} cells are blocked; every row keeps at least one key, so no row is NaN.",
+                )
+            )
+        facts.append(
+            row_in_numbers(
+                record.columns, record.scores[row], record.weights[row], record.keep[row]
+            )
+        )
         if record.padding.any():
             which = ", ".join(map(str, np.flatnonzero(record.padding)))
-            own = "; its own row is still computed: a mask hides keys, not queries" if PAD in record.rows else ""
-            facts.append(("Nobody looks at padding (", Word(f"key {which}", "key"), f"){own}.",))
+            own = (
+                "; its own row is still computed: a mask hides keys, not queries"
+                if PAD in record.rows
+                else ""
+            )
+            facts.append(
+                (
+                    "Nobody looks at padding (",
+                    Word(f"key {which}", "key"),
+                    f"){own}.",
+                )
+            )
         if record.mask.dtype == bool:
             opposite = "nn.MultiheadAttention takes the opposite: pass ~mask."
             facts.append((f"True = may look, for F.scaled_dot_product_attention. {opposite}",))
         else:
-            facts.append(("A float mask is added to the scores: 0 changes nothing, −∞ leaves a weight of 0.",))
+            facts.append(
+                (
+                    "A float mask is added to the scores: 0 changes nothing, −∞ leaves a weight of 0.",
+                )
+            )
         return tuple(facts)
 
     @fresh_torch()
@@ -251,13 +297,23 @@ class Masks(Explorer):
             shape += f".tril({state['window']}).triu(-{state['window']})"
         lines.append(f"mask = {shape}  # True = may look")
         if "padding" in state["attn_mask"] and state["padding"]:
-            start, stop = (S - state["padding"], "") if state["padding_side"] == "right" else ("", state["padding"])
+            start, stop = (
+                (S - state["padding"], "")
+                if state["padding_side"] == "right"
+                else ("", state["padding"])
+            )
             lines.append(f"mask[:, {start}:{stop}] = False  # padding")
         if state["mask_type"] == "float":
-            lines.append("mask = torch.zeros_like(scores).masked_fill(~mask, -torch.inf)  # added to the scores")
+            lines.append(
+                "mask = torch.zeros_like(scores).masked_fill(~mask, -torch.inf)  # added to the scores"
+            )
         if sdpa:
-            lines.append(f"identity = torch.eye({S}).to(query)  # as values, it makes the output the weights")
-            lines.append("weights = F.scaled_dot_product_attention(query, key, identity, attn_mask=mask)")
+            lines.append(
+                f"identity = torch.eye({S}).to(query)  # as values, it makes the output the weights"
+            )
+            lines.append(
+                "weights = F.scaled_dot_product_attention(query, key, identity, attn_mask=mask)"
+            )
         elif state["mask_type"] == "float":
             lines.append("weights = (scores + mask).softmax(dim=-1)")
         else:
@@ -274,4 +330,9 @@ def _without_keys(record: Record) -> Fact:
         start = (quoted(record.rows[which[0]], "query"), f" (row {which[0]}) has no key left")
     if np.isnan(record.weights).any():
         return (*start, ": the softmax divides 0 by 0 and gives ", Word("NaN", "warn"), ".")
-    return (*start, ": F.scaled_dot_product_attention makes the weights ", Word("zeros", "warn"), ", a softmax NaN.")
+    return (
+        *start,
+        ": F.scaled_dot_product_attention makes the weights ",
+        Word("zeros", "warn"),
+        ", a softmax NaN.",
+    )

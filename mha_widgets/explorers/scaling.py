@@ -23,7 +23,10 @@ ROWS = 1000  # random queries, each with keys of its own
 HEAD_DIMS = tuple(2**power for power in range(10))
 FURTHEST = 30  # how far the distribution is drawn, each way
 PARTS = (-np.inf, -10, -3, -1, 1, 3, 10, np.inf)  # what its table counts
-CURVES = {True: ("scaled", "head-0"), False: ("not scaled", "head-1")}  # by the toggle: a name and its colour role
+CURVES = {
+    True: ("scaled", "head-0"),
+    False: ("not scaled", "head-1"),
+}  # by the toggle: a name and its colour role
 
 
 @dataclass(frozen=True)
@@ -81,19 +84,34 @@ class Scaling(Explorer):
             if not isinstance(value, int) or isinstance(value, bool):
                 raise TypeError(f"{name} is {value!r}; pass a whole number.")
         if not 2 <= num_keys <= 64:
-            raise ValueError(f"num_keys is {num_keys}; pass 2 to 64: one key takes everything, and more are too thin to see.")
+            raise ValueError(
+                f"num_keys is {num_keys}; pass 2 to 64: one key takes everything, and more are too thin to see."
+            )
         if not 0 <= seed < 2**63:
             raise ValueError(f"seed is {seed}; pass 0 or more, below 2**63.")
         self.num_keys, self.seed = num_keys, seed
         self.controls = {
-            "head_dim": Range("head_dim", HEAD_DIMS, 64, "How many features each query and key has: E."),
-            "scale": Toggle("Scale: ÷ √head_dim", default=True, help="Whether the scores are divided by √head_dim."),
-            "temperature": Range("Temperature", (0.5, 1, 2, 4, 8, 16), 1, "What the scores are divided by after that."),
+            "head_dim": Range(
+                "head_dim", HEAD_DIMS, 64, "How many features each query and key has: E."
+            ),
+            "scale": Toggle(
+                "Scale: ÷ √head_dim",
+                default=True,
+                help="Whether the scores are divided by √head_dim.",
+            ),
+            "temperature": Range(
+                "Temperature",
+                (0.5, 1, 2, 4, 8, 16),
+                1,
+                "What the scores are divided by after that.",
+            ),
         }
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
         """Return the controls that do nothing in a complete state, each with the reason."""
-        return {"scale": "√1 = 1: dividing by it changes nothing."} if state["head_dim"] == 1 else {}
+        return (
+            {"scale": "√1 = 1: dividing by it changes nothing."} if state["head_dim"] == 1 else {}
+        )
 
     @fresh_torch()
     def compute(self, **state: Any) -> Record:
@@ -118,20 +136,35 @@ class Scaling(Explorer):
             [
                 _distribution(record),
                 _row(record),
-                _curve(record, "Entropy of a row", "nats", record.entropies, math.log(self.num_keys)),
-                _curve(record, "Gradient of the softmax", "sum of w(1 − w)", record.gradients, even),
+                _curve(
+                    record, "Entropy of a row", "nats", record.entropies, math.log(self.num_keys)
+                ),
+                _curve(
+                    record, "Gradient of the softmax", "sum of w(1 − w)", record.gradients, even
+                ),
             ],
             per_row=2,
         )
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return how wide the scores spread, how many keys are left, and what is left of the gradient."""
-        told = (_spread(record), _strongest(record), _median(record), _gradient(record), _over_widths(record))
+        told = (
+            _spread(record),
+            _strongest(record),
+            _median(record),
+            _gradient(record),
+            _over_widths(record),
+        )
         if record.scale:
             return told
         E = record.head_dim
         root = format_number(math.sqrt(E))
-        return (*told, (f"Temperature {root} without the scale is the same as temperature 1 with it: both divide by √{E}.",))
+        return (
+            *told,
+            (
+                f"Temperature {root} without the scale is the same as temperature 1 with it: both divide by √{E}.",
+            ),
+        )
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
@@ -146,7 +179,11 @@ class Scaling(Explorer):
             "scores = (query @ key.mT).squeeze(1)  # (N, S), one row for each query",
         ]
         lines += [f"scores = scores / {E} ** 0.5  # the scale"] if state["scale"] else []
-        lines += [f"scores = scores / {state['temperature']}  # the temperature"] if state["temperature"] != 1 else []
+        lines += (
+            [f"scores = scores / {state['temperature']}  # the temperature"]
+            if state["temperature"] != 1
+            else []
+        )
         lines += [
             "weights = scores.softmax(dim=-1)  # the first row is the one shown",
             "entropy = torch.special.entr(weights).sum(dim=-1).median()  # in nats, of the median row",
@@ -178,7 +215,12 @@ def _softmax(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @functools.cache
 def _curves(num_keys: int, seed: int, temperature: float) -> dict[bool, np.ndarray]:
     return {
-        scale: np.array([_softmax(_scores(num_keys, seed, head_dim, scale, temperature))[1:] for head_dim in HEAD_DIMS]).T
+        scale: np.array(
+            [
+                _softmax(_scores(num_keys, seed, head_dim, scale, temperature))[1:]
+                for head_dim in HEAD_DIMS
+            ]
+        ).T
         for scale in CURVES
     }  # (2, head_dims) each: entropy and gradient
 
@@ -187,7 +229,9 @@ def _distribution(record: Record) -> plots.Plot:
     edges = np.arange(-FURTHEST - 0.5, FURTHEST + 1)
     counts = np.histogram(record.scores, edges)[0]
     beyond = 1 - counts.sum() / record.scores.size
-    subtitle = f"standard deviation {format_number(record.scores.std())}" + (f", {beyond:.0%} outside" if beyond > 0.005 else "")
+    subtitle = f"standard deviation {format_number(record.scores.std())}" + (
+        f", {beyond:.0%} outside" if beyond > 0.005 else ""
+    )
     panel = plots.lines(
         "Scores",
         subtitle,
@@ -199,8 +243,15 @@ def _distribution(record: Record) -> plots.Plot:
         filled=True,
     )
     parts = np.histogram(record.scores, PARTS)[0] / record.scores.size
-    names = [f"{format_number(low)} to {format_number(high)}" for low, high in zip(PARTS[1:-2], PARTS[2:-1], strict=True)]
-    table = ["share of the scores"], ["below −10", *names, "above 10"], [[f"{part:.1%}" for part in parts]]
+    names = [
+        f"{format_number(low)} to {format_number(high)}"
+        for low, high in zip(PARTS[1:-2], PARTS[2:-1], strict=True)
+    ]
+    table = (
+        ["share of the scores"],
+        ["below −10", *names, "above 10"],
+        [[f"{part:.1%}" for part in parts]],
+    )
     return replace(panel, table=table, y={**panel.y, "showticklabels": False})
 
 
@@ -217,7 +268,9 @@ def _row(record: Record) -> plots.Plot:
     return replace(panel, x={**panel.x, "showticklabels": False}, below=plots.Plot.below)
 
 
-def _curve(record: Record, title: str, unit: str, curves: Mapping[bool, np.ndarray], most: float) -> plots.Plot:
+def _curve(
+    record: Record, title: str, unit: str, curves: Mapping[bool, np.ndarray], most: float
+) -> plots.Plot:
     panel = plots.lines(
         title,
         f"median of {ROWS} rows",
@@ -232,7 +285,9 @@ def _curve(record: Record, title: str, unit: str, curves: Mapping[bool, np.ndarr
     traces, here = {trace["name"]: trace for trace in panel.data}, CURVES[record.scale][0]
     shown = [traces[CURVES[True][0]], traces[CURVES[False][0]], traces[f"{here}, here"]]
     ticks = HEAD_DIMS[::3]
-    return replace(panel, data=shown, x={**panel.x, "tickvals": ticks, "ticktext": list(map(str, ticks))})
+    return replace(
+        panel, data=shown, x={**panel.x, "tickvals": ticks, "ticktext": list(map(str, ticks))}
+    )
 
 
 def _small(value: float) -> str:
@@ -241,7 +296,9 @@ def _small(value: float) -> str:
 
 def _spread(record: Record) -> Fact:
     E, root = record.head_dim, format_number(math.sqrt(record.head_dim))
-    divided = [root] * (record.scale and E > 1) + [f"temperature {format_number(record.temperature)}"] * (record.temperature != 1)
+    divided = [root] * (record.scale and E > 1) + [
+        f"temperature {format_number(record.temperature)}"
+    ] * (record.temperature != 1)
     after = f"; divided by {' and by '.join(divided)}, of " if divided else ": "
     return (
         f"Dot products of {E} random feature{'s' * (E > 1)} have a standard deviation of about √{E} = {root}{after}"
@@ -254,7 +311,9 @@ def _strongest(record: Record) -> Fact:
     left = math.exp(-(some * np.log(some)).sum())
     keys = len(record.row)
     spread = f"it is spread as widely as over {left:.1f} keys that share evenly"
-    return (f"In the row shown the strongest of {keys} keys takes {some[0]:.2f} of the weight; {spread}.",)
+    return (
+        f"In the row shown the strongest of {keys} keys takes {some[0]:.2f} of the weight; {spread}.",
+    )
 
 
 def _median(record: Record) -> Fact:
@@ -269,7 +328,11 @@ def _median(record: Record) -> Fact:
 
 def _gradient(record: Record) -> Fact:
     other = record.gradients[not record.scale][HEAD_DIMS.index(record.head_dim)]
-    told = "" if record.head_dim == 1 else f" ({'without' if record.scale else 'with'} the scale {_small(other)})"
+    told = (
+        ""
+        if record.head_dim == 1
+        else f" ({'without' if record.scale else 'with'} the scale {_small(other)})"
+    )
     return (
         "Move a score a little, and its weight moves w(1 − w) as much: summed over the median row "
         f"{_small(record.gradient)}{told}.",
@@ -278,7 +341,11 @@ def _gradient(record: Record) -> Fact:
 
 def _over_widths(record: Record) -> Fact:
     scaled, plain = (np.exp(record.entropies[scale]).round(1) for scale in (True, False))
-    stay = f"between {scaled.min():.1f} and {scaled.max():.1f}" if scaled.min() < scaled.max() else f"at {scaled[0]:.1f}"
+    stay = (
+        f"between {scaled.min():.1f} and {scaled.max():.1f}"
+        if scaled.min() < scaled.max()
+        else f"at {scaled[0]:.1f}"
+    )
     return (
         f"From head_dim {HEAD_DIMS[0]} to {HEAD_DIMS[-1]} the effective keys stay {stay} when scaled, "
         f"and go from {plain[0]:.1f} to {plain[-1]:.1f} when not.",

@@ -42,6 +42,11 @@ class JoinedHeads(Map):
     def traces(self, axes: Axes, cell: float) -> list[dict[str, Any]]:
         """Return the heatmap."""
         (heatmap,) = super().traces(axes, cell)
-        steps = [[(k + end) / PALETTE, colour(f"head-{k}")] for k in range(PALETTE) for end in (0, 1)]
+        steps = [
+            [(k + end) / PALETTE, colour(f"head-{k}")] for k in range(PALETTE) for end in (0, 1)
+        ]
         template = self.number if cell >= SMALLEST_WORD else ""
-        return [heatmap | {"colorscale": steps, "zmin": -0.5, "zmax": PALETTE - 0.5, "texttemplate": template}]
+        return [
+            heatmap
+            | {"colorscale": steps, "zmin": -0.5, "zmax": PALETTE - 0.5, "texttemplate": template}
+        ]

@@ -9,10 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from mha_widgets.figures.panels import NARROW, TIGHTEST, Axes, Panel, cell_of, label_height, label_width, labelled
+from mha_widgets.figures.panels import (
+    NARROW,
+    TIGHTEST,
+    Axes,
+    Panel,
+    cell_of,
+    label_height,
+    label_width,
+    labelled,
+)
 from mha_widgets.figures.theme import CLEAR, colour, scale
 
-SMALLEST_NUMBERED, SMALLEST_PARTED = 18, 6  # px: cells from these sizes on can show numbers, and gaps between them
+SMALLEST_NUMBERED, SMALLEST_PARTED = (
+    18,
+    6,
+)  # px: cells from these sizes on can show numbers, and gaps between them
 DIGIT, SIGN = 7, 4  # px: how wide they are in a cell
 
 
@@ -35,7 +47,12 @@ class Frame:
 
     def shape(self, index: str) -> dict[str, Any]:
         """Return it as a shape of plotly's layout, on the axes of this index."""
-        place = {"x0": self.left - 0.5, "y0": self.top - 0.5, "x1": self.right - 0.5, "y1": self.bottom - 0.5}
+        place = {
+            "x0": self.left - 0.5,
+            "y0": self.top - 0.5,
+            "x1": self.right - 0.5,
+            "y1": self.bottom - 0.5,
+        }
         line = {"color": colour(self.role), "width": self.width}
         return {"type": "rect", "xref": f"x{index}", "yref": f"y{index}", "line": line} | place
 
@@ -107,8 +124,13 @@ class Map(Panel):
 
     def axes(self, index: str, every: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the axes: rows from the top, square cells."""
-        x = labelled(self.columns, self.column_axis, every) | {"range": [-0.5, len(self.columns) - 0.5]}
-        y = labelled(self.rows, self.row_axis, self.label_every or every) | {"range": [len(self.rows) - 0.5, -0.5], "tickangle": 0}
+        x = labelled(self.columns, self.column_axis, every) | {
+            "range": [-0.5, len(self.columns) - 0.5]
+        }
+        y = labelled(self.rows, self.row_axis, self.label_every or every) | {
+            "range": [len(self.rows) - 0.5, -0.5],
+            "tickangle": 0,
+        }
         square = {} if self.cell[0] == self.cell[1] else {"scaleratio": self.cell[0] / self.cell[1]}
         return x, y | {"scaleanchor": f"x{index}"} | square
 
@@ -124,12 +146,25 @@ class Map(Panel):
     def traces(self, axes: Axes, cell: float) -> list[dict[str, Any]]:
         """Return the heatmap, then markers for its blocked and its NaN cells if the map speaks of any."""
         values = np.asarray(self.values, dtype=float)
-        low, high = {"weight": (0, 1), "mask": (0, 1), "signed": (-self.limit, self.limit)}[self.colours]
-        cells = [list(row) for row in self.told] if self.told is not None else "z" if "%{z" in self.number else "text"
+        low, high = {"weight": (0, 1), "mask": (0, 1), "signed": (-self.limit, self.limit)}[
+            self.colours
+        ]
+        cells = (
+            [list(row) for row in self.told]
+            if self.told is not None
+            else "z"
+            if "%{z" in self.number
+            else "text"
+        )
         heatmap: dict[str, Any] = {
             "type": "heatmap",
             "name": self.title,
-            "meta": {"name": self.title, "rows": list(self.rows), "columns": list(self.columns), "cells": cells},
+            "meta": {
+                "name": self.title,
+                "rows": list(self.rows),
+                "columns": list(self.columns),
+                "cells": cells,
+            },
             "z": np.where(np.isnan(values), None, values),  # a NaN could not be sent to a notebook
             "zmin": low,
             "zmax": high,
@@ -151,8 +186,15 @@ class Map(Panel):
             told = numbered and self.number == "%{text}"
             rows, columns = np.nonzero(self.blocked & (self.text == "") if told else self.blocked)
             size = min(12.0, 0.4 * cell)
-            cross = {"symbol": "x-thin", "size": size, "line": {"color": colour("cross"), "width": 1.5}}
-            traces.append(_marks(columns, rows, axes, self.blocked_word) | {"mode": "markers", "marker": cross})
+            cross = {
+                "symbol": "x-thin",
+                "size": size,
+                "line": {"color": colour("cross"), "width": 1.5},
+            }
+            traces.append(
+                _marks(columns, rows, axes, self.blocked_word)
+                | {"mode": "markers", "marker": cross}
+            )
         if self.nan is not None:
             rows, columns = np.nonzero(self.nan)
             square = {"symbol": "square", "size": 2, "color": CLEAR}
@@ -164,7 +206,6 @@ class Map(Panel):
             )
         return traces
 
-
     def _room_for_numbers(self, cell: float) -> bool:
         high, wide = self.cell
         if min(high, wide) * cell < SMALLEST_NUMBERED:
@@ -174,20 +215,39 @@ class Map(Panel):
         else:
             form = self.number.removeprefix("%{z:").removesuffix("}")
             shown = [f"{value:{form}}" for value in np.ravel(self.values) if not np.isnan(value)]
-        widest = max((sum(DIGIT if letter.isalnum() else SIGN for letter in word) for word in shown), default=0)
+        widest = max(
+            (sum(DIGIT if letter.isalnum() else SIGN for letter in word) for word in shown),
+            default=0,
+        )
         return wide * cell >= widest
 
 
 def _marks(columns: np.ndarray, rows: np.ndarray, axes: Axes, word: str) -> dict[str, Any]:
     """Return a trace on cells of the map before it; tables put the word there."""
-    return {"type": "scatter", "name": word, "meta": {"word": word}, "x": columns, "y": rows, **axes}
+    return {
+        "type": "scatter",
+        "name": word,
+        "meta": {"word": word},
+        "x": columns,
+        "y": rows,
+        **axes,
+    }
 
 
 def _striped(columns: np.ndarray, rows: np.ndarray, axes: dict[str, str]) -> dict[str, Any]:
     corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)])
     cells = np.stack([columns, rows], -1)[:, None] + corners  # (cells, 5, 2)
-    outline = np.concatenate([cells, np.full((len(cells), 1, 2), np.nan)], axis=1).reshape(-1, 2)  # NaN lifts the pen
-    stripes = {"shape": "/", "fgcolor": colour("warn"), "bgcolor": CLEAR, "fgopacity": 0.35, "size": 7, "solidity": 0.3}
+    outline = np.concatenate([cells, np.full((len(cells), 1, 2), np.nan)], axis=1).reshape(
+        -1, 2
+    )  # NaN lifts the pen
+    stripes = {
+        "shape": "/",
+        "fgcolor": colour("warn"),
+        "bgcolor": CLEAR,
+        "fgopacity": 0.35,
+        "size": 7,
+        "solidity": 0.3,
+    }
     return {
         "type": "scatter",
         "name": "NaN cells",

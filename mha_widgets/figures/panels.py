@@ -13,19 +13,32 @@ from mha_widgets.figures.theme import TEMPLATE, colour
 
 WIDE, NARROW = 860, 330  # px: the widths that a figure is laid out for
 NARROW_BELOW = 700  # px: in less room than this, panels are stacked
-TIGHTEST = NARROW_BELOW / WIDE  # a figure side by side shrinks as far as this, and its letters do not
+TIGHTEST = (
+    NARROW_BELOW / WIDE
+)  # a figure side by side shrinks as far as this, and its letters do not
 LARGEST_CELL = {WIDE: 44, NARROW: 40}
-LETTER, LINE, TITLE = 8.2, 20, 52  # px: a letter's width, a text line's height, the room above a panel
+LETTER, LINE, TITLE = (
+    8.2,
+    20,
+    52,
+)  # px: a letter's width, a text line's height, the room above a panel
 TITLE_LETTER, SUBTITLE_LETTER = 8, 7  # px
-EDGE = {WIDE: 14, NARROW: 4}  # px: the room to the right of the last panel, where half a label may stand out
+EDGE = {
+    WIDE: 14,
+    NARROW: 4,
+}  # px: the room to the right of the last panel, where half a label may stand out
 ROW_GAP = 24  # px: between rows of panels; a figure in little room shrinks, its words do not
 LONGEST_LABEL = 12
 LABEL = 13  # px: the room that a label takes on its axis
-ROOMY = 3 * LETTER  # px: in cells from this size on, labels of three letters stand beside each other without touching
+ROOMY = (
+    3 * LETTER
+)  # px: in cells from this size on, labels of three letters stand beside each other without touching
 SMALL = {"tickfont": {"size": 11}}
 
 Axes = dict[str, str]  # the axes of a panel's traces: {"xaxis": "x2", "yaxis": "y2"}
-Box = tuple[float, float, float, float]  # left, top, width and height of a panel without its labels, in px
+Box = tuple[
+    float, float, float, float
+]  # left, top, width and height of a panel without its labels, in px
 
 
 class Panel(ABC):
@@ -76,7 +89,13 @@ def literal(text: str, longest: int | None = LONGEST_LABEL) -> str:
     """
     if longest is not None and len(text) > longest:
         text = text[: longest - 1] + "…"
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("$", "&#36;"), ("\n", "⏎")):
+    for character, entity in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        (">", "&gt;"),
+        ("$", "&#36;"),
+        ("\n", "⏎"),
+    ):
         text = text.replace(character, entity)
     return text
 
@@ -115,7 +134,11 @@ def draw(panels: Sequence[Panel], per_row: int | None = None) -> go.Figure:
         x, y = panel.axes(index, every)
         layout["xaxis" + index] |= font | x | {"anchor": f"y{index}"}
         layout["yaxis" + index] |= y | {"anchor": f"x{index}"}
-    layout["meta"] = {"wide": WIDE, "narrow_below": NARROW_BELOW, "narrow": _placed(panels, *_stack(panels))}
+    layout["meta"] = {
+        "wide": WIDE,
+        "narrow_below": NARROW_BELOW,
+        "narrow": _placed(panels, *_stack(panels)),
+    }
     return go.Figure(traces, layout)
 
 
@@ -123,7 +146,11 @@ def labelled(labels: Sequence[str], title: tuple[str, str], every: int = 1) -> d
     """Return an axis with labels at 0, 1, 2 and so on, shown literally, and a title in its colour role."""
     shown = list(map(literal, labels))
     # When pointed at, a place without a label must tell its own: plotly takes it from an alias of its number.
-    text = {"ticktext": shown} if every == 1 else {"labelalias": {str(place): label for place, label in enumerate(shown)}}
+    text = (
+        {"ticktext": shown}
+        if every == 1
+        else {"labelalias": {str(place): label for place, label in enumerate(shown)}}
+    )
     slanted = {"autotickangles": [0, -45]}  # where they would touch
     return titled(title) | {"tickvals": list(range(0, len(labels), every))} | text | slanted
 
@@ -185,7 +212,9 @@ def _stack(panels: Sequence[Panel]) -> tuple[list[Box], int, float]:
         cell = cell_of([panel], NARROW)
         rows, columns = panel.size
         before, after = _overhang([panel], cell, NARROW)
-        left = before + panel.left + max(0, NARROW - before - panel.left - cell * columns - after) / 2
+        left = (
+            before + panel.left + max(0, NARROW - before - panel.left - cell * columns - after) / 2
+        )
         boxes.append((left, top + TITLE, cell * columns, cell * rows))
         top += TITLE + cell * rows + panel.below + 6
     return boxes, NARROW, top
@@ -198,7 +227,10 @@ def _placed(panels: Sequence[Panel], boxes: list[Box], width: int, height: float
         x, y = [left / width, (left + w) / width], [1 - (top + h) / height, 1 - top / height]
         placed["xaxis" + index] = {"domain": [round(v, 4) for v in x]}
         placed["yaxis" + index] = {"domain": [round(v, 4) for v in y]}
-        for text, role, size, above in ((panel.title, panel.role, 15, 22), (panel.subtitle, "soft", 12, 4)):
+        for text, role, size, above in (
+            (panel.title, panel.role, 15, 22),
+            (panel.subtitle, "soft", 12, 4),
+        ):
             placed["annotations"].append(
                 {
                     "text": text,

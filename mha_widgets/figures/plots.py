@@ -9,11 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from mha_widgets.figures.panels import LETTER, LINE, LONGEST_LABEL, NARROW, Axes, Panel, label_height, labelled, literal, titled
+from mha_widgets.figures.panels import (
+    LETTER,
+    LINE,
+    LONGEST_LABEL,
+    NARROW,
+    Axes,
+    Panel,
+    label_height,
+    labelled,
+    literal,
+    titled,
+)
 from mha_widgets.figures.theme import colour
 
 Numbers = np.ndarray | Sequence[float]
-PATTERNS = (("", "■"), ("/", "▨"), (".", "▦"), ("x", "▩"))  # how each series of bars is filled, and that in the legend
+PATTERNS = (
+    ("", "■"),
+    ("/", "▨"),
+    (".", "▦"),
+    ("x", "▩"),
+)  # how each series of bars is filled, and that in the legend
 DASHES = ("solid", "dash", "dot", "dashdot")
 LONGEST_NAME = 8  # letters of an arrow's name that are shown
 
@@ -52,13 +68,23 @@ class Plot(Panel):
     def traces(self, axes: Axes, cell: float) -> list[dict[str, Any]]:
         """Return its traces."""
         rows, columns, cells = self.table
-        meta = {"name": self.title, "rows": list(rows), "columns": list(columns), "cells": [list(row) for row in cells]}
-        return [dict(trace) | axes | ({"meta": meta} if number == 0 else {}) for number, trace in enumerate(self.data)]
+        meta = {
+            "name": self.title,
+            "rows": list(rows),
+            "columns": list(columns),
+            "cells": [list(row) for row in cells],
+        }
+        return [
+            dict(trace) | axes | ({"meta": meta} if number == 0 else {})
+            for number, trace in enumerate(self.data)
+        ]
 
 
 def _thinned(axis: Mapping[str, Any], cells: float, every: int) -> dict[str, Any]:
     labels = {name: axis[name] for name in ("tickvals", "ticktext") if "ticktext" in axis}
-    return dict(axis) | {name: some[:: every * math.ceil(len(some) / cells)] for name, some in labels.items()}
+    return dict(axis) | {
+        name: some[:: every * math.ceil(len(some) / cells)] for name, some in labels.items()
+    }
 
 
 def bars(
@@ -108,7 +134,11 @@ def bars(
         subtitle = ", ".join([subtitle, *names] if subtitle else names)
     x = labelled(labels, axis) | {"range": [-0.6, len(labels) - 0.4]}
     y = titled(height) | {"range": list(range)} | (_zero_line() if range[0] < 0 else {})
-    table = tuple(series), labels, [list(map(_format_number, values)) for values, _ in series.values()]
+    table = (
+        tuple(series),
+        labels,
+        [list(map(_format_number, values)) for values, _ in series.values()],
+    )
     return Plot(title, subtitle, data, x, y, table, below=label_height(labels), **more)
 
 
@@ -147,7 +177,11 @@ def lines(
     """
     x = np.asarray(x, dtype=float)
     curves = {name: np.asarray(values, dtype=float) for name, (values, _) in series.items()}
-    named = _beside({name: values[-1] for name, values in curves.items()}, 0.1 * (range[1] - range[0])) if len(curves) > 1 else {}
+    named = (
+        _beside({name: values[-1] for name, values in curves.items()}, 0.1 * (range[1] - range[0]))
+        if len(curves) > 1
+        else {}
+    )
     data: list[dict[str, Any]] = []
     for number, (name, values) in enumerate(curves.items()):
         common = {"type": "scatter", "x": x, "y": values, "cliponaxis": False}
@@ -161,22 +195,37 @@ def lines(
         data.append(curve)
         if here is not None:
             at = int(np.abs(x - here).argmin())
-            spot = {"x": x[[at]], "y": values[[at]], "mode": "markers", "marker": {"color": line["color"], "size": 10}}
+            spot = {
+                "x": x[[at]],
+                "y": values[[at]],
+                "mode": "markers",
+                "marker": {"color": line["color"], "size": 10},
+            }
             data.append(common | {"name": f"{name}, here"} | spot)
     low, high = map(float, np.log10([x.min(), x.max()]) if logarithmic else (x.min(), x.max()))
-    table = tuple(series), list(map(_format_number, x)), [list(map(_format_number, values)) for values in curves.values()]
+    table = (
+        tuple(series),
+        list(map(_format_number, x)),
+        [list(map(_format_number, values)) for values in curves.values()],
+    )
     left, right = (high - low) * 0.05 * (here is not None), (high - low) * _share(named)
-    axes = titled(axis) | {"range": [low - left, high + right]} | ({"type": "log"} if logarithmic else {})
+    axes = (
+        titled(axis)
+        | {"range": [low - left, high + right]}
+        | ({"type": "log"} if logarithmic else {})
+    )
     return Plot(title, subtitle, data, axes, titled(height) | {"range": list(range)}, table, **more)
 
 
 def _beside(ends: Mapping[str, float], close: float) -> dict[str, str]:
     """Return where each curve's name stands at its end: above it, but below where another end is close above."""
     places, order = {}, sorted(ends, key=ends.__getitem__)
-    for lower, name, upper in zip([None, *order], order, [*order[1:], None]):
+    for lower, name, upper in zip([None, *order[:-1]], order, [*order[1:], None], strict=True):
         above = upper is not None and ends[upper] - ends[name] < close
         below = lower is not None and ends[name] - ends[lower] < close
-        places[name] = "middle right" if above and below else "bottom right" if above else "top right"
+        places[name] = (
+            "middle right" if above and below else "bottom right" if above else "top right"
+        )
     return places
 
 
@@ -186,7 +235,14 @@ def _share(names: Iterable[str]) -> float:
     return needed / (NARROW - 4 * LETTER - 2 * LINE - needed)
 
 
-def arrows(title: str, subtitle: str, vectors: Mapping[str, tuple[Numbers, str]], *, limit: float, **more: Any) -> Plot:
+def arrows(
+    title: str,
+    subtitle: str,
+    vectors: Mapping[str, tuple[Numbers, str]],
+    *,
+    limit: float,
+    **more: Any,
+) -> Plot:
     """Draw vectors of the plane as arrows from the origin, their names at their tips.
 
     Args:
@@ -223,8 +279,14 @@ def arrows(title: str, subtitle: str, vectors: Mapping[str, tuple[Numbers, str]]
             }
         )
     ends = {"range": [-limit, limit], "showticklabels": False} | _zero_line()
-    table = tuple(vectors), ["x", "y"], [list(map(_format_number, vector)) for vector, _ in vectors.values()]
-    return Plot(title, subtitle, data, ends, ends | {"scaleratio": 1}, table, **({"size": (7, 7)} | more))
+    table = (
+        tuple(vectors),
+        ["x", "y"],
+        [list(map(_format_number, vector)) for vector, _ in vectors.values()],
+    )
+    return Plot(
+        title, subtitle, data, ends, ends | {"scaleratio": 1}, table, **({"size": (7, 7)} | more)
+    )
 
 
 def _zero_line() -> dict[str, Any]:

@@ -42,12 +42,20 @@ def reduced(
     L, S = values.shape
     padded = np.full((-(-L // high) * high, -(-S // wide) * wide), -np.inf, dtype=values.dtype)
     padded[:L, :S] = values
-    flat = padded.reshape(len(padded) // high, high, -1).max(axis=1)  # both axes at once would take ten times as long
-    return flat.reshape(len(flat), -1, wide).max(axis=2), _blocks(rows, high), _blocks(columns, wide)
+    flat = padded.reshape(len(padded) // high, high, -1).max(
+        axis=1
+    )  # both axes at once would take ten times as long
+    return (
+        flat.reshape(len(flat), -1, wide).max(axis=2),
+        _blocks(rows, high),
+        _blocks(columns, wide),
+    )
 
 
 def _blocks(labels: Sequence[str], size: int) -> tuple[str, ...]:
     if size == 1:
         return tuple(labels)
     starts = range(0, len(labels), size)
-    return tuple(f"{labels[start]}…{labels[min(start + size, len(labels)) - 1]}" for start in starts)
+    return tuple(
+        f"{labels[start]}…{labels[min(start + size, len(labels)) - 1]}" for start in starts
+    )

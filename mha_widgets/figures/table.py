@@ -58,8 +58,15 @@ class Table(Panel):
 
     def axes(self, index: str, every: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the axes: labels of columns at the top, of rows at the left."""
-        x = labelled(self.columns, ("", "soft")) | {"range": [-0.5, len(self.columns) - 0.5], "side": "top", "tickangle": 0}
-        y = labelled(self.rows, ("", "soft")) | {"range": [len(self.rows) - 0.5, -0.5], "tickangle": 0}
+        x = labelled(self.columns, ("", "soft")) | {
+            "range": [-0.5, len(self.columns) - 0.5],
+            "side": "top",
+            "tickangle": 0,
+        }
+        y = labelled(self.rows, ("", "soft")) | {
+            "range": [len(self.rows) - 0.5, -0.5],
+            "tickangle": 0,
+        }
         return x, y | {"ticktext": [literal(row, LONGEST) for row in self.rows]}
 
     def traces(self, axes: Axes, cell: float) -> list[dict[str, Any]]:
@@ -75,7 +82,12 @@ class Table(Panel):
         return {
             "type": "heatmap",
             "name": name,
-            "meta": {"name": name, "rows": list(self.rows[rows]), "columns": list(self.columns), "cells": "text"},
+            "meta": {
+                "name": name,
+                "rows": list(self.rows[rows]),
+                "columns": list(self.columns),
+                "cells": "text",
+            },
             "y": np.arange(len(self.rows))[rows],
             "z": np.array(self.marks[rows]),
             "zmin": PLAIN,

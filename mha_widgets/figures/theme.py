@@ -63,7 +63,14 @@ def scale(name: str) -> list[list[float | str]]:
     return [[i / 4, colour(f"{name}-{i}")] for i in range(5)]
 
 
-_AXIS = {"ticks": "", "showgrid": False, "zeroline": False, "constrain": "domain", "fixedrange": True, "ticklabelstandoff": 3}
+_AXIS = {
+    "ticks": "",
+    "showgrid": False,
+    "zeroline": False,
+    "constrain": "domain",
+    "fixedrange": True,
+    "ticklabelstandoff": 3,
+}
 _AXIS |= {"title": {"standoff": 6, "font": {"size": TEXT_SIZE}}}
 TEMPLATE = go.layout.Template(
     layout={
@@ -71,15 +78,32 @@ TEMPLATE = go.layout.Template(
         "paper_bgcolor": CLEAR,
         "plot_bgcolor": CLEAR,
         "font": {"family": FONT, "size": TEXT_SIZE, "color": colour("ink")},
-        "hoverlabel": {"bgcolor": colour("card"), "bordercolor": colour("soft"), "font": {"color": colour("ink")}},
+        "hoverlabel": {
+            "bgcolor": colour("card"),
+            "bordercolor": colour("soft"),
+            "font": {"color": colour("ink")},
+        },
         "dragmode": False,
-        "annotationdefaults": {"xref": "paper", "yref": "paper", "xanchor": "center", "yanchor": "bottom", "showarrow": False},
+        "annotationdefaults": {
+            "xref": "paper",
+            "yref": "paper",
+            "xanchor": "center",
+            "yanchor": "bottom",
+            "showarrow": False,
+        },
         "shapedefaults": {"fillcolor": CLEAR},
         "xaxis": _AXIS,
         "yaxis": _AXIS | {"constraintoward": "top"},
     },
     data={
-        "bar": [{"textposition": "outside", "cliponaxis": False, "textfont": {"size": 11}, "showlegend": False}],
+        "bar": [
+            {
+                "textposition": "outside",
+                "cliponaxis": False,
+                "textfont": {"size": 11},
+                "showlegend": False,
+            }
+        ],
         "heatmap": [{"showscale": False, "xgap": 1.5, "ygap": 1.5, "textfont": {"size": 11}}],
         "scatter": [{"hoverinfo": "skip", "showlegend": False}],
     },

@@ -21,7 +21,7 @@ from mha_widgets.view import Choice, Control, Toggle, View
 if TYPE_CHECKING:
     from mha_widgets.explorer import Explorer
 
-COPY = ' onclick="navigator.clipboard.writeText(this.parentNode.querySelector(\'code\').textContent);this.textContent=\'Copied\'"'
+COPY = " onclick=\"navigator.clipboard.writeText(this.parentNode.querySelector('code').textContent);this.textContent='Copied'\""
 
 
 class _Screen(anywidget.AnyWidget):
@@ -84,9 +84,13 @@ class Live:
         self.figure = go.FigureWidget(self._last.figure)
         self.figure._config = {"displayModeBar": False, "doubleClick": False}
         self._screen = _Screen()
-        self._alone = threading.RLock()  # JupyterLab may handle the messages of several widgets in several threads
+        self._alone = (
+            threading.RLock()
+        )  # JupyterLab may handle the messages of several widgets in several threads
         self._error, self._facts = widgets.HTML(), widgets.HTML()
-        code, self._fill_code = _fold(markup.CODE_SUMMARY, lambda: markup.code(self._last.code, COPY))
+        code, self._fill_code = _fold(
+            markup.CODE_SUMMARY, lambda: markup.code(self._last.code, COPY)
+        )
         table, self._fill_table = _fold(markup.TABLE_SUMMARY, lambda: _table(self._last.figure))
         for name, control in self.controls.items():
             control.observe(self._moved, names="value")
@@ -94,7 +98,9 @@ class Live:
         self._screen.observe(self._redrawn, names=["dark", "width"])
         self._follow()
         explorer.observe(self._follow, names="state")
-        row = widgets.Layout(flex_flow="row wrap", align_items="flex-end", grid_gap="8px 28px", margin="8px 0")
+        row = widgets.Layout(
+            flex_flow="row wrap", align_items="flex-end", grid_gap="8px 28px", margin="8px 0"
+        )
         self.widget = widgets.VBox(
             [
                 widgets.HTML(f"<style>{markup.style()}</style>{markup.header(explorer)}"),
@@ -108,7 +114,12 @@ class Live:
         with self._alone:
             if not self._following:
                 controls = self.explorer.controls
-                self.explorer.set(**{name: controls[name].values[widget.value] for name, widget in self.controls.items()})
+                self.explorer.set(
+                    **{
+                        name: controls[name].values[widget.value]
+                        for name, widget in self.controls.items()
+                    }
+                )
 
     def _follow(self, _: Any = None) -> None:
         with self._alone:
@@ -118,12 +129,16 @@ class Live:
         self._following = True
         for name, value in self.explorer.state.items():
             place = self.explorer.controls[name].values.index(value)
-            self.controls[name].value = type(self.controls[name].value)(place)  # a check box takes no 1 for True
+            self.controls[name].value = type(self.controls[name].value)(
+                place
+            )  # a check box takes no 1 for True
         self._following = False
         try:
             self._last = self.explorer.view(**self.explorer.state)
         except Exception as error:  # unsaid, the old view would pass for the new one
-            said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            said = (
+                str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            )
             self._error.value = f'<p class="mha-error" role="alert">{escape(said)}</p>'
             return
         self._error.value = ""
@@ -139,7 +154,10 @@ class Live:
         layout = self._last.figure.layout.to_plotly_json() | {"width": self._screen.width}
         meta = layout.get("meta", {})
         if self._screen.width < meta.get("narrow_below", 0):
-            layout |= {key: layout[key] | new if isinstance(new, dict) else new for key, new in meta["narrow"].items()}
+            layout |= {
+                key: layout[key] | new if isinstance(new, dict) else new
+                for key, new in meta["narrow"].items()
+            }
         elif self._screen.width < meta.get("wide", 0):
             layout["height"] *= self._screen.width / meta["wide"]
         if self._screen.dark:
@@ -153,7 +171,10 @@ class Live:
         self._fill_table()
         for name, widget in self.controls.items():
             widget.disabled = name in view.disabled
-        self._screen.titles = {name: view.disabled.get(name, control.help) for name, control in self.explorer.controls.items()}
+        self._screen.titles = {
+            name: view.disabled.get(name, control.help)
+            for name, control in self.explorer.controls.items()
+        }
 
 
 def _table(figure: go.Figure) -> str:
@@ -184,7 +205,11 @@ def _assign(shown: BasePlotlyType, old: dict[str, Any], new: dict[str, Any]) -> 
     for key, value in new.items():
         if key == "uid" or _same(old.get(key), value):
             continue
-        if isinstance(old.get(key), dict) and isinstance(shown[key], BasePlotlyType) and key != "template":
+        if (
+            isinstance(old.get(key), dict)
+            and isinstance(shown[key], BasePlotlyType)
+            and key != "template"
+        ):
             _assign(shown[key], old[key], value)
         else:
             shown[key] = value
@@ -192,7 +217,9 @@ def _assign(shown: BasePlotlyType, old: dict[str, Any], new: dict[str, Any]) -> 
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+        return one.keys() == other.keys() and all(
+            _same(value, other[key]) for key, value in one.items()
+        )
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
@@ -202,15 +229,22 @@ def _same(one: Any, other: Any) -> bool:
 
 def _widget(control: Control) -> widgets.ValueWidget:
     # Values are places: ipywidgets takes a chosen None for nothing chosen.
-    common: dict[str, Any] = {"description": control.label, "style": {"description_width": "initial"}}
+    common: dict[str, Any] = {
+        "description": control.label,
+        "style": {"description_width": "initial"},
+    }
     if isinstance(control, Toggle):
         return widgets.Checkbox(**common, indent=False)
     if isinstance(control, Choice) and len(control.words) <= markup.MOST_BUTTONS:
         common["style"] |= {"button_width": "auto"}
         # A word that is its place, such as "0" for the first, would keep its button from being disabled.
-        return widgets.ToggleButtons(options=[(f"{word} ", place) for place, word in enumerate(control.words)], **common)
+        return widgets.ToggleButtons(
+            options=[(f"{word} ", place) for place, word in enumerate(control.words)], **common
+        )
     options = [(word, place) for place, word in enumerate(control.words)]
-    return (widgets.Dropdown if isinstance(control, Choice) else widgets.SelectionSlider)(options=options, **common)
+    return (widgets.Dropdown if isinstance(control, Choice) else widgets.SelectionSlider)(
+        options=options, **common
+    )
 
 
 def _fold(title: str, content: Callable[[], str]) -> tuple[widgets.VBox, Callable[..., None]]:

@@ -36,7 +36,11 @@ def facts(rows: Iterable[Fact]) -> str:
 
 
 def _word(word: object) -> str:
-    return escape(word) if isinstance(word, str) else f'<b class="mha-{word.role}">{escape(word.text)}</b>'
+    return (
+        escape(word)
+        if isinstance(word, str)
+        else f'<b class="mha-{word.role}">{escape(word.text)}</b>'
+    )
 
 
 def code(text: str, copy: str = "") -> str:
@@ -84,7 +88,9 @@ def _table(read: tuple[str, list[str], list[str], list[list[str]]]) -> str:
 
 def style() -> str:
     """Return the style sheet of explorers: the colours of the theme, light and dark, and the rules."""
-    light, dark = (";".join(f"--mha-{role}:{pair[i]}" for role, pair in COLOURS.items()) for i in (0, 1))
+    light, dark = (
+        ";".join(f"--mha-{role}:{pair[i]}" for role, pair in COLOURS.items()) for i in (0, 1)
+    )
     return (
         f".mha-explorer{{{light}}}\n"
         f"@media (prefers-color-scheme:dark){{html:not([data-theme]) .mha-explorer{{{dark}}}}}\n"

@@ -34,7 +34,12 @@ ROLES = {light: f"--mha-{role}" for role, (light, _) in COLOURS.items()}
 
 def compact(figure: go.Figure) -> dict[str, Any]:
     """Return what a page stores of a figure: numbers to 5 digits, colours by role, NaN as null."""
-    return _compact({"data": [trace.to_plotly_json() for trace in figure.data], "layout": figure.layout.to_plotly_json()})
+    return _compact(
+        {
+            "data": [trace.to_plotly_json() for trace in figure.data],
+            "layout": figure.layout.to_plotly_json(),
+        }
+    )
 
 
 def _compact(value: Any, key: str = "") -> Any:
@@ -87,7 +92,9 @@ def payload(explorer: Explorer) -> dict[str, Any]:
         settled = (*explorer.complete(**state).values(), *explorer.disabled(**state).items())
         if settled not in known:
             known[settled] = {
-                path: values.setdefault(json.dumps(leaf, ensure_ascii=False, sort_keys=True), len(values))
+                path: values.setdefault(
+                    json.dumps(leaf, ensure_ascii=False, sort_keys=True), len(values)
+                )
                 for path, leaf in _leaves(_recorded(explorer, state))
             }
         for path, value in known[settled].items():
@@ -122,15 +129,22 @@ def _recorded(explorer: Explorer, state: dict[str, Any]) -> dict[str, Any]:
 
 def _joined(fact: Fact) -> list[str | list[str]]:
     parts: list[str | list[str]] = []
-    for plain, words in itertools.groupby(fact, lambda word: isinstance(word, str)):
-        parts += ["".join(words)] if plain else [[word.text, word.role] for word in words]
+    for word in fact:
+        if not isinstance(word, str):
+            parts.append([word.text, word.role])
+        elif parts and isinstance(parts[-1], str):
+            parts[-1] += word
+        else:
+            parts.append(word)
     return parts
 
 
 def _leaves(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
     if isinstance(tree, dict) and tree:
         items: Any = tree.items()
-    elif isinstance(tree, list) and (path in (("facts",), ("code",)) or (tree and isinstance(tree[0], dict))):
+    elif isinstance(tree, list) and (
+        path in (("facts",), ("code",)) or (tree and isinstance(tree[0], dict))
+    ):
         items = enumerate(tree)
     else:
         yield path, tree
@@ -141,7 +155,11 @@ def _leaves(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
 
 def _factored(ids: np.ndarray) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], list[int]]:
     needed = tuple(axis for axis in range(ids.ndim) if (ids != ids.take([0], axis)).any())
-    kept = ids[tuple(slice(None) if axis in needed else 0 for axis in range(ids.ndim))].ravel().tolist()
+    kept = (
+        ids[tuple(slice(None) if axis in needed else 0 for axis in range(ids.ndim))]
+        .ravel()
+        .tolist()
+    )
     cases = {value: case for case, value in enumerate(dict.fromkeys(kept))}
     return (needed, tuple(cases[value] for value in kept)), list(cases)
 
@@ -149,7 +167,9 @@ def _factored(ids: np.ndarray) -> tuple[tuple[tuple[int, ...], tuple[int, ...]],
 def fragment(explorer: Explorer) -> str:
     """Return an explorer as one HTML section; style, script and plotly come from the page around."""
     view = explorer.view(**explorer.state)
-    data = json.dumps(payload(explorer), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(payload(explorer), ensure_ascii=False, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
     title = escape(explorer.title)
     alive = explorer.page_controls or tuple(explorer.controls)
     controls, fixed = "", []
@@ -159,7 +179,11 @@ def fragment(explorer: Explorer) -> str:
             controls += _control(name, control, start)
         else:
             fixed.append(f"{escape(control.label)}: <b>{escape(control.words[start])}</b>")
-    note = f'<p class="mha-fixed">Run the notebook to change this: {", ".join(fixed)}.</p>' if fixed else ""
+    note = (
+        f'<p class="mha-fixed">Run the notebook to change this: {", ".join(fixed)}.</p>'
+        if fixed
+        else ""
+    )
     return (
         f'<section class="mha-explorer" data-explorer="{escape(explorer.name)}" aria-label="{title}">'
         f"{markup.header(explorer)}"
@@ -198,7 +222,10 @@ def _control(name: str, control: Control, start: int) -> str:
             f'<fieldset class="mha-control" title="{tip}"><legend>{label}</legend><span class="mha-buttons">{buttons}</span>'
             "</fieldset>"
         )
-    options = "".join(f'<option value="{i}"{" selected" if i == start else ""}>{word}</option>' for i, word in words)
+    options = "".join(
+        f'<option value="{i}"{" selected" if i == start else ""}>{word}</option>'
+        for i, word in words
+    )
     return f'<label class="mha-control" title="{tip}"><span>{label}</span><select name="{name}">{options}</select></label>'
 
 

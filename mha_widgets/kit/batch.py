@@ -9,8 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from mha_widgets.attention.fresh import fresh_torch
-from mha_widgets.kit.module import MOST_NUMBERS, as_code, check_output, copy_for_inference, write_copy
-from mha_widgets.kit.tensors import assignment, check_finite, check_tensor, copy_to_cpu, labels, one_type
+from mha_widgets.kit.module import (
+    MOST_NUMBERS,
+    as_code,
+    check_output,
+    copy_for_inference,
+    write_copy,
+)
+from mha_widgets.kit.tensors import (
+    assignment,
+    check_finite,
+    check_tensor,
+    copy_to_cpu,
+    labels,
+    one_type,
+)
 
 
 @dataclass(frozen=True)
@@ -34,15 +47,23 @@ class Example:
         """Return the lines that make them, ending with the batch."""
         module = f"nn.MultiheadAttention(embed_dim={self.sizes[-1]}, num_heads=2, batch_first={batch_first})"
         batch = ", ".join(map(str, self.sizes))
-        return [f"torch.manual_seed({self.seed})", f"module = {module}.eval()", f"x = 2 * torch.randn({batch})"]
+        return [
+            f"torch.manual_seed({self.seed})",
+            f"module = {module}.eval()",
+            f"x = 2 * torch.randn({batch})",
+        ]
 
 
-def check_module_and_batch(name: str, module: nn.MultiheadAttention | None, x: Tensor | None) -> tuple[nn.MultiheadAttention, Tensor] | None:
+def check_module_and_batch(
+    name: str, module: nn.MultiheadAttention | None, x: Tensor | None
+) -> tuple[nn.MultiheadAttention, Tensor] | None:
     """Return the reader's module and batch, fit to be shown, or None if there are neither."""
     if module is None and x is None:
         return None
     if module is None or x is None:
-        raise ValueError(f"{name} got {'x but no module' if module is None else 'a module but no x'}; pass both, or neither.")
+        raise ValueError(
+            f"{name} got {'x but no module' if module is None else 'a module but no x'}; pass both, or neither."
+        )
     made = copy_for_inference(module)
     if made.in_proj_weight is None:
         raise ValueError(
@@ -60,19 +81,27 @@ def _batch(x: Tensor, module: nn.MultiheadAttention) -> Tensor:
     E = module.embed_dim
     check_tensor("x", x, "(N, L, E)")
     if x.dim() != 3 or 0 in x.shape or x.shape[-1] != E:
-        raise ValueError(f"x has shape {tuple(x.shape)}; pass sentences (N, L, E) with E = {E}, the module's embed_dim.")
+        raise ValueError(
+            f"x has shape {tuple(x.shape)}; pass sentences (N, L, E) with E = {E}, the module's embed_dim."
+        )
     check_finite("x", x)
     return copy_to_cpu(x)
 
 
-def sentences(tokens: Sequence[Sequence[str]] | None, N: int, L: int) -> tuple[tuple[str, ...], ...]:
+def sentences(
+    tokens: Sequence[Sequence[str]] | None, N: int, L: int
+) -> tuple[tuple[str, ...], ...]:
     """Return N sentences of L words, numbers if none are given, or say how many are wanted."""
     if tokens is None:
         return (labels("tokens", None, L, "words"),) * N
     if isinstance(tokens, str) or not isinstance(tokens, Sequence):
-        raise TypeError(f"tokens is a {type(tokens).__name__}; pass {N} lists of {L} words, one for each sentence.")
+        raise TypeError(
+            f"tokens is a {type(tokens).__name__}; pass {N} lists of {L} words, one for each sentence."
+        )
     if len(tokens) != N:
-        raise ValueError(f"tokens has {len(tokens)} entries for {N} sentences of {L} words; pass one list of words for each.")
+        raise ValueError(
+            f"tokens has {len(tokens)} entries for {N} sentences of {L} words; pass one list of words for each."
+        )
     return tuple(labels(f"tokens[{n}]", sentence, L, "words") for n, sentence in enumerate(tokens))
 
 
@@ -87,4 +116,8 @@ def rebuilt(module: nn.MultiheadAttention, x: Tensor, batch_first: bool) -> list
         lines.append(f"module.batch_first, module.dropout = {batch_first}, 0.0")
         return [*lines, f'x = x.detach().to("cpu", {x.dtype})']
     made, loaded = as_code(module, module.num_heads)
-    return [f"{made.removesuffix(')')}, batch_first={batch_first}).eval()", loaded, assignment("x", x)]
+    return [
+        f"{made.removesuffix(')')}, batch_first={batch_first}).eval()",
+        loaded,
+        assignment("x", x),
+    ]

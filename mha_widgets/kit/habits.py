@@ -20,10 +20,17 @@ def habit(weights: np.ndarray, tokens: Sequence[str]) -> tuple[str, float] | Non
     """
     places = {"itself": np.diagonal(weights)}
     if len(weights) > 1:
-        places |= {"the previous token": np.diagonal(weights, -1), "the next token": np.diagonal(weights, 1)}
+        places |= {
+            "the previous token": np.diagonal(weights, -1),
+            "the next token": np.diagonal(weights, 1),
+        }
     places |= {_fixed(tokens, j): column for j, column in enumerate(weights.T)}
     shares = {place: float(rows.mean()) for place, rows in places.items()}
-    found = {place: round(share, 5) for place, share in shares.items() if min(share, np.median(places[place])) > 0.505}
+    found = {
+        place: round(share, 5)
+        for place, share in shares.items()
+        if min(share, np.median(places[place])) > 0.505
+    }
     return max(found.items(), key=lambda one: one[1]) if found else None  # of equal ones the first
 
 
@@ -50,7 +57,9 @@ def habits(maps: Mapping[int, np.ndarray], tokens: Sequence[str], averaged: bool
         told.append(f"{place} in {_heads(shares)} ({_listed(numbers)})")
     told += [f"none in {_heads(rest)}"] if rest else []
     start = "Behind the mean, a" if averaged else "A"
-    return (f"{start} head's habit is what gets more than half of the weight in most rows: {_listed(told)}.",)
+    return (
+        f"{start} head's habit is what gets more than half of the weight in most rows: {_listed(told)}.",
+    )
 
 
 def _fixed(tokens: Sequence[str], index: int) -> str:

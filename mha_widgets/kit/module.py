@@ -19,9 +19,13 @@ MOST_NUMBERS = 2000  # up to here a module is spelled out in a program
 def copy_for_inference(module: nn.Module) -> nn.MultiheadAttention:
     """Return a copy that stays as it is, for inference, in float32 or float64; or say what is wrong with the module."""
     if not isinstance(module, nn.MultiheadAttention | MultiheadAttention):
-        raise TypeError(f"module is a {type(module).__name__}; pass an nn.MultiheadAttention, or the one of mha_widgets.")
+        raise TypeError(
+            f"module is a {type(module).__name__}; pass an nn.MultiheadAttention, or the one of mha_widgets."
+        )
     if more := _more_than_weights(module):
-        raise ValueError(f"module {more}, so its weights alone are not what it computes; look at it with explorers.Module.")
+        raise ValueError(
+            f"module {more}, so its weights alone are not what it computes; look at it with explorers.Module."
+        )
     if module.bias_k is not None or module.add_zero_attn:
         raise ValueError(
             "module has add_bias_kv or add_zero_attn, which append keys that are no tokens; "
@@ -30,10 +34,19 @@ def copy_for_inference(module: nn.Module) -> nn.MultiheadAttention:
     for name, parameter in module.named_parameters():
         check_tensor(f"The module's {name}", parameter)
         check_finite(f"The module's {name}", parameter)
-    made = empty(module.embed_dim, module.num_heads, module.kdim, module.vdim, module.in_proj_bias is not None, dtype_of(module))
+    made = empty(
+        module.embed_dim,
+        module.num_heads,
+        module.kdim,
+        module.vdim,
+        module.in_proj_bias is not None,
+        dtype_of(module),
+    )
     if module.state_dict().keys() != made.state_dict().keys():
         differ = ", ".join(sorted(module.state_dict().keys() ^ made.state_dict().keys()))
-        raise ValueError(f"module differs from an nn.MultiheadAttention in {differ}; look at it with explorers.Module.")
+        raise ValueError(
+            f"module differs from an nn.MultiheadAttention in {differ}; look at it with explorers.Module."
+        )
     made.load_state_dict(module.state_dict())
     made.batch_first = module.batch_first
     return made.requires_grad_(False)
@@ -52,7 +65,9 @@ def _more_than_weights(module: nn.Module) -> str:
 def check_output(module: nn.MultiheadAttention, *inputs: Tensor) -> None:
     """Say so if what the module makes of finite inputs is not finite."""
     if not module(*inputs)[0].isfinite().all():
-        raise ValueError(f"What the module makes of its inputs overflows {dtype_of(module)}; pass smaller numbers or float64.")
+        raise ValueError(
+            f"What the module makes of its inputs overflows {dtype_of(module)}; pass smaller numbers or float64."
+        )
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
@@ -61,11 +76,18 @@ def dtype_of(module: nn.Module) -> torch.dtype:
 
 
 def empty(
-    embed_dim: int, num_heads: int, kdim: int, vdim: int, bias: bool = True, dtype: torch.dtype = torch.float32
+    embed_dim: int,
+    num_heads: int,
+    kdim: int,
+    vdim: int,
+    bias: bool = True,
+    dtype: torch.dtype = torch.float32,
 ) -> nn.MultiheadAttention:
     """Return a module for inference whose weights are to be set."""
     with fresh_torch():
-        module = nn.MultiheadAttention(embed_dim, num_heads, bias=bias, kdim=kdim, vdim=vdim, dtype=dtype)
+        module = nn.MultiheadAttention(
+            embed_dim, num_heads, bias=bias, kdim=kdim, vdim=vdim, dtype=dtype
+        )
     return module.eval().requires_grad_(False)
 
 
@@ -94,13 +116,27 @@ def as_code(module: nn.MultiheadAttention, num_heads: int) -> list[str]:
     """Write a module as lines of Python, or how to cut the reader's own if it is too large to be spelled out."""
     if sum(parameter.numel() for parameter in module.parameters()) > MOST_NUMBERS:
         H, D = num_heads, module.embed_dim // num_heads
-        lines = ["# module and its inputs are your own", "import copy", f"module = {write_copy(module)}"]
-        return [*lines, f"module.num_heads, module.head_dim = {H}, {D}  # the same weights, cut into {H} heads"]
+        lines = [
+            "# module and its inputs are your own",
+            "import copy",
+            f"module = {write_copy(module)}",
+        ]
+        return [
+            *lines,
+            f"module.num_heads, module.head_dim = {H}, {D}  # the same weights, cut into {H} heads",
+        ]
     options = "" if module.in_proj_bias is not None else ", bias=False"
     if not module._qkv_same_embed_dim:
         options += f", kdim={module.kdim}, vdim={module.vdim}"
-    dtype = "" if module.out_proj.weight.dtype == torch.float32 else f", dtype={module.out_proj.weight.dtype}"
-    tensors = (f'"{name}": torch.tensor({tensor.tolist()}{dtype})' for name, tensor in module.state_dict().items())
+    dtype = (
+        ""
+        if module.out_proj.weight.dtype == torch.float32
+        else f", dtype={module.out_proj.weight.dtype}"
+    )
+    tensors = (
+        f'"{name}": torch.tensor({tensor.tolist()}{dtype})'
+        for name, tensor in module.state_dict().items()
+    )
     return [
         f"module = nn.MultiheadAttention({module.embed_dim}, {num_heads}{options}{dtype})",
         f"module.load_state_dict({{{', '.join(tensors)}}})",
@@ -121,8 +157,8 @@ def head_words(cuts: Sequence[int]) -> tuple[str, ...]:
     ('2', '3 (num_heads ≥ 6)')
     """
     always = next((H for H in cuts if H > 1), 1)  # with one head there is no choice
-    needed = (next(H for H in cuts if H > head) for head in range(cuts[-1]))
-    wanted = (f" (num_heads {'=' if H == cuts[-1] else '≥'} {H})" for H in needed)
+    needed = (next(H for H in cuts if head < H) for head in range(cuts[-1]))
+    wanted = (f" (num_heads {'=' if cuts[-1] == H else '≥'} {H})" for H in needed)
     return tuple(f"{head}{'' if head < always else more}" for head, more in enumerate(wanted))
 
 
@@ -144,15 +180,23 @@ def inputs_for(
     """Return the inputs of one call with one sequence, or say what is wrong with them."""
     key = x if key is None else key
     value = key if value is None else value
-    made = matrix("x", x, "(L, E)"), matrix("key", key, "(S, kdim)"), matrix("value", value, "(S, vdim)")
+    made = (
+        matrix("x", x, "(L, E)"),
+        matrix("key", key, "(S, kdim)"),
+        matrix("value", value, "(S, vdim)"),
+    )
     takes = {"x": ("L", "embed_dim"), "key": ("S", "kdim"), "value": ("S", "vdim")}
     for tensor, (name, (letter, argument)) in zip(made, takes.items(), strict=True):
         width = getattr(module, argument)
         if tensor.shape[1] != width:
             shape, wanted = tuple(tensor.shape), f"({letter}, {width})"
-            raise ValueError(f"{name} has shape {shape}, but the module has {argument}={width}; pass {name} as {wanted}.")
+            raise ValueError(
+                f"{name} has shape {shape}, but the module has {argument}={width}; pass {name} as {wanted}."
+            )
     if len(made[1]) != len(made[2]):
-        raise ValueError(f"key has {len(made[1])} positions and value {len(made[2])}; every key needs one value.")
+        raise ValueError(
+            f"key has {len(made[1])} positions and value {len(made[2])}; every key needs one value."
+        )
     return made
 
 
@@ -174,7 +218,10 @@ def all_by_hand(module: nn.MultiheadAttention, names: Sequence[str], length: int
     if module.in_proj_weight is None:
         parts = ", ".join(f"module.{letter}_proj_weight" for letter in letters)
     biased = module.in_proj_bias is not None
-    products = (f"{name} @ w_{letter}.T{f' + b_{letter}' if biased else ''}" for name, letter in zip(names, letters, strict=True))
+    products = (
+        f"{name} @ w_{letter}.T{f' + b_{letter}' if biased else ''}"
+        for name, letter in zip(names, letters, strict=True)
+    )
     return [
         f"w_q, w_k, w_v = {parts}",
         *(["b_q, b_k, b_v = module.in_proj_bias.chunk(3)"] if biased else []),

@@ -66,7 +66,10 @@ def strongest(query: str, keys: Sequence[str], weights: np.ndarray) -> Fact:
     order = np.argsort(-weights, kind="stable")
     first, open_keys = weights[order[0]], int((weights > 0).sum())
     if open_keys > 1 and first - weights[order[open_keys - 1]] < 0.05 * first:
-        return (quoted(query, "query"), f" looks evenly at {open_keys} keys ({_share(first)} each).")
+        return (
+            quoted(query, "query"),
+            f" looks evenly at {open_keys} keys ({_share(first)} each).",
+        )
     most, rest = _alike(order, weights)
     fact: Fact = (quoted(query, "query"), " looks mostly at ", *_name_keys(keys, most, weights))
     if len(rest) and weights[rest[0]] > 0:
@@ -89,15 +92,22 @@ def _name_keys(keys: Sequence[str], some: np.ndarray, weights: np.ndarray) -> Fa
         return (f"{len(some)} keys{each}",)
     told: Fact = ()
     for place, index in enumerate(some):
-        told += (*((" and " if place == len(some) - 1 else ", ",) if place else ()), *named(keys, index, "key"))
+        told += (
+            *((" and " if place == len(some) - 1 else ", ",) if place else ()),
+            *named(keys, index, "key"),
+        )
     return (*told, each)
 
 
-def row_in_numbers(keys: Sequence[str], scores: np.ndarray, weights: np.ndarray, keep: np.ndarray) -> Fact:
+def row_in_numbers(
+    keys: Sequence[str], scores: np.ndarray, weights: np.ndarray, keep: np.ndarray
+) -> Fact:
     """Spell out a row, from each score to its weight."""
     parts: list[str | Word] = ["Score → weight: "]
     for index, key in enumerate(keys[:MOST_TERMS]):
-        weight = f"{format_number(scores[index])} → {weights[index]:.2f}" if keep[index] else "blocked"
+        weight = (
+            f"{format_number(scores[index])} → {weights[index]:.2f}" if keep[index] else "blocked"
+        )
         parts += [", " if index else "", quoted(key, "key"), f" {weight}"]
     rest = len(keys) - MOST_TERMS
     return (*parts, f" and {rest} more." if rest > 0 else ".")

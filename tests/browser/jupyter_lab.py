@@ -33,12 +33,30 @@ def started(folder: Path, port: int) -> Iterator[Lab]:
     """Run JupyterLab on a copy of the notebooks, with settings of its own; it logs into the folder."""
     for name in ("notebooks", "book"):
         shutil.copytree(ROOT / name, folder / name)
-    names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR")
-    options = [f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.port={port}"]
+    names = (
+        "JUPYTER_CONFIG_DIR",
+        "JUPYTER_DATA_DIR",
+        "JUPYTERLAB_SETTINGS_DIR",
+        "JUPYTERLAB_WORKSPACES_DIR",
+        "IPYTHONDIR",
+    )
+    options = [
+        f"--ServerApp.root_dir={folder}",
+        f"--IdentityProvider.token={TOKEN}",
+        f"--ServerApp.port={port}",
+    ]
     log = folder / "log"
     with log.open("w") as output:
         server = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--LabApp.news_url=None", *options],
+            [
+                sys.executable,
+                "-m",
+                "jupyterlab",
+                "--no-browser",
+                "--allow-root",
+                "--LabApp.news_url=None",
+                *options,
+            ],
             env=os.environ | {name: str(folder / name) for name in names},
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -40,8 +40,17 @@ READ = """(root, names) => {
 }"""
 
 
-OWN = {"uid", "_doNotReportToPy", "domain", "type"}  # which trace is which; domains with square cells; a type for every axis
-IMPLIED = {"autorange", "zauto", "autocolorscale"}  # no longer automatic where a range or a scale is given
+OWN = {
+    "uid",
+    "_doNotReportToPy",
+    "domain",
+    "type",
+}  # which trace is which; domains with square cells; a type for every axis
+IMPLIED = {
+    "autorange",
+    "zauto",
+    "autocolorscale",
+}  # no longer automatic where a range or a scale is given
 
 
 def figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]:
@@ -54,8 +63,16 @@ def figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]
 
 def _given(part: dict[str, Any], own: Set[str] = frozenset()) -> dict[str, Any]:
     """Return what is not plotly's own, nor implied, nor empty."""
-    found = {key: _given(value) if isinstance(value, dict) else value for key, value in part.items() if key not in own}
-    return {key: value for key, value in found.items() if value not in ({}, []) and not (key in IMPLIED and value is False)}
+    found = {
+        key: _given(value) if isinstance(value, dict) else value
+        for key, value in part.items()
+        if key not in own
+    }
+    return {
+        key: value
+        for key, value in found.items()
+        if value not in ({}, []) and not (key in IMPLIED and value is False)
+    }
 
 
 def drawn(root: Locator, names: Sequence[str]) -> dict[str, Any]:
@@ -70,7 +87,10 @@ def expected(view: View, width: int) -> dict[str, Any]:
     plot = compact(view.figure)
     layout, meta = plot["layout"], plot["layout"]["meta"]
     if width < meta["narrow_below"]:
-        layout |= {key: layout[key] | new if isinstance(new, dict) else new for key, new in meta["narrow"].items()}
+        layout |= {
+            key: layout[key] | new if isinstance(new, dict) else new
+            for key, new in meta["narrow"].items()
+        }
     elif width < meta["wide"]:
         layout["height"] = float(f"{layout['height'] * width / meta['wide']:.5g}")
     facts = ["".join(w if isinstance(w, str) else w.text for w in fact) for fact in view.facts]
@@ -81,7 +101,9 @@ def differences(shown: Any, wanted: Any, path: str = "") -> Iterator[str]:
     """Yield where two trees differ, and how."""
     if isinstance(shown, dict) and isinstance(wanted, dict):
         for key in sorted({*shown, *wanted}):
-            yield from differences(shown.get(key, "nothing"), wanted.get(key, "nothing"), f"{path}/{key}")
+            yield from differences(
+                shown.get(key, "nothing"), wanted.get(key, "nothing"), f"{path}/{key}"
+            )
     elif isinstance(shown, list) and isinstance(wanted, list) and len(shown) == len(wanted):
         for index, pair in enumerate(zip(shown, wanted, strict=True)):
             yield from differences(*pair, f"{path}/{index}")
@@ -125,7 +147,10 @@ class Reader:
             "error": self.error,
             "note": self.note(),
             "controls": {
-                name: {"position": control.values.index(self.state[name]), "disabled": name in self.view.disabled}
+                name: {
+                    "position": control.values.index(self.state[name]),
+                    "disabled": name in self.view.disabled,
+                }
                 for name, control in self.explorer.controls.items()
                 if name in self.names
             },
@@ -135,12 +160,22 @@ class Reader:
 
     def titles(self) -> dict[str, str]:
         """Return what each control says when it is hovered: what it does, or why it does nothing."""
-        return {name: self.view.disabled.get(name, self.explorer.controls[name].help) for name in self.names}
+        return {
+            name: self.view.disabled.get(name, self.explorer.controls[name].help)
+            for name in self.names
+        }
 
     def note(self) -> str:
         """Return the sentence about the controls that this host lacks."""
-        lacking = {name: control for name, control in self.explorer.controls.items() if name not in self.names}
-        fixed = [f"{control.label}: {control.words[control.values.index(self.state[name])]}" for name, control in lacking.items()]
+        lacking = {
+            name: control
+            for name, control in self.explorer.controls.items()
+            if name not in self.names
+        }
+        fixed = [
+            f"{control.label}: {control.words[control.values.index(self.state[name])]}"
+            for name, control in lacking.items()
+        ]
         return f"Run the notebook to change this: {', '.join(fixed)}." if fixed else ""
 
     def assert_shows_what_python_says(self) -> None:
@@ -185,7 +220,9 @@ class Reader:
         for name in self.names:
             if base := self._base(name):
                 self.go(base)
-                others = [value for value in self.explorer.controls[name].values if value != base[name]]
+                others = [
+                    value for value in self.explorer.controls[name].values if value != base[name]
+                ]
                 for value in others[:values]:
                     self.move(name, value)
                     yield
@@ -247,7 +284,9 @@ class LiveReader(Reader):
         elif isinstance(control, Range):
             widget.locator(".slider:not([disabled])").wait_for()
             for _ in range(abs(after - before)):
-                widget.locator(".noUi-handle").press("ArrowRight" if after > before else "ArrowLeft")
+                widget.locator(".noUi-handle").press(
+                    "ArrowRight" if after > before else "ArrowLeft"
+                )
         elif widget.locator("select").count():
             widget.locator("select").select_option(index=after)
         else:

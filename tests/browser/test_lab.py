@@ -30,4 +30,6 @@ def test_a_chapter_runs_and_its_explorer_draws_what_python_computes(
     for row in (3, 4, 5):
         reader.move("row", row)
         reader.assert_shows_what_python_says()
-    assert page.locator(".jp-Notebook img").evaluate_all("images => images.every(image => image.naturalWidth)")
+    assert page.locator(".jp-Notebook img").evaluate_all(
+        "images => images.every(image => image.naturalWidth)"
+    )

@@ -21,12 +21,17 @@ SIZE = {"width": 1280, "height": 900}
 @pytest.fixture(scope="module")
 def opened(lab: Lab, browser: Browser) -> Iterator[tuple[Page, list[str]]]:
     """A notebook whose first cell has run and whose last is empty, and the list of what the page reports."""
-    cells = [nbformat.v4.new_code_cell(source) for source in ("from mha_widgets import explorers", "")]
+    cells = [
+        nbformat.v4.new_code_cell(source) for source in ("from mha_widgets import explorers", "")
+    ]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
     nbformat.write(notebook, lab.folder / "notebooks" / "live.ipynb")
     with watched(browser) as (open_page, troubles):
-        yield run_notebook("live", lab, open_page, permissions=["clipboard-read", "clipboard-write"]), troubles
+        yield (
+            run_notebook("live", lab, open_page, permissions=["clipboard-read", "clipboard-write"]),
+            troubles,
+        )
 
 
 @pytest.fixture
@@ -51,7 +56,9 @@ def show(notebook: Page, name: str, source: str = "", **state: Any) -> LiveReade
 
 
 @pytest.mark.parametrize("name", explorers.catalog())
-def test_widgets_moved_one_by_one_and_at_random_show_what_python_computes(name: str, notebook: Page) -> None:
+def test_widgets_moved_one_by_one_and_at_random_show_what_python_computes(
+    name: str, notebook: Page
+) -> None:
     reader = show(notebook, name)
     for _ in reader.walk(values=1):
         reader.assert_shows_what_python_says()
@@ -63,10 +70,16 @@ def test_disabled_widgets_say_why(notebook: Page) -> None:
     reader = show(notebook, "Heads")
     reader.move("num_heads", 1)
     reader.assert_shows_what_python_says()
-    assert reader.view.disabled.keys() == {"average_attn_weights", "head", "merge"}  # a checkbox, a dropdown, buttons
+    assert reader.view.disabled.keys() == {
+        "average_attn_weights",
+        "head",
+        "merge",
+    }  # a checkbox, a dropdown, buttons
     for name, reason in reader.view.disabled.items():
         widget = reader.root.locator(f".mha-{name}")
-        titles = widget.evaluate("widget => [widget, ...widget.querySelectorAll('*')].map(part => part.title)")
+        titles = widget.evaluate(
+            "widget => [widget, ...widget.querySelectorAll('*')].map(part => part.title)"
+        )
         assert reason in titles, name
 
 
@@ -85,7 +98,10 @@ def test_many_keys_pressed_fast_end_in_the_last_state(notebook: Page) -> None:
         notebook.keyboard.press(key)
     reader.follow(angle=135)
     reader.assert_shows_what_python_says()
-    assert run(notebook, "own.state['angle']").locator(".jp-OutputArea-output").text_content().strip() == "135"
+    assert (
+        run(notebook, "own.state['angle']").locator(".jp-OutputArea-output").text_content().strip()
+        == "135"
+    )
     reader.assert_shows_what_python_says()
 
 
@@ -113,7 +129,10 @@ def test_two_displays_of_one_explorer_and_a_cell_that_sets_it_stay_in_step(noteb
 
 def test_a_fold_opened_by_keyboard_stays_open_and_its_code_is_copied(notebook: Page) -> None:
     reader = show(notebook, "Attention")
-    code, fold = reader.root.locator("code"), reader.root.get_by_role("button", name="Code for what you see")
+    code, fold = (
+        reader.root.locator("code"),
+        reader.root.get_by_role("button", name="Code for what you see"),
+    )
     fold.press("Enter")
     expect(code).not_to_be_visible()
     reader.move("step", "output")
@@ -122,7 +141,9 @@ def test_a_fold_opened_by_keyboard_stays_open_and_its_code_is_copied(notebook: P
     expect(code).to_be_visible()
     reader.root.get_by_role("button", name="Copy", exact=True).click()
     expect(reader.root.get_by_role("button", name="Copied", exact=True)).to_be_visible()
-    notebook.wait_for_function("code => navigator.clipboard.readText().then((text) => text === code)", arg=reader.view.code)
+    notebook.wait_for_function(
+        "code => navigator.clipboard.readText().then((text) => text === code)", arg=reader.view.code
+    )
 
 
 def test_in_a_narrow_window_the_maps_stand_below_one_another(notebook: Page) -> None:
@@ -131,6 +152,8 @@ def test_in_a_narrow_window_the_maps_stand_below_one_another(notebook: Page) -> 
     plot = reader.root.locator(".js-plotly-plot")
     assert len(set(plot.evaluate(tops))) == 1
     notebook.set_viewport_size({"width": 760, "height": 900})
-    notebook.wait_for_function(f"plot => new Set(({tops})(plot)).size === 3", arg=plot.element_handle())
+    notebook.wait_for_function(
+        f"plot => new Set(({tops})(plot)).size === 3", arg=plot.element_handle()
+    )
     assert plot.evaluate(tops) == sorted(plot.evaluate(tops))
     reader.assert_shows_what_python_says()

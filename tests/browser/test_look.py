@@ -47,13 +47,24 @@ FAULTS = """root => {
 }"""
 
 
-@pytest.mark.parametrize("width, scheme", [(390, "light"), (1280, "dark")], ids=["phone", "wide-and-dark"])
+@pytest.mark.parametrize(
+    "width, scheme", [(390, "light"), (1280, "dark")], ids=["phone", "wide-and-dark"]
+)
 @pytest.mark.parametrize("name", explorers.catalog())
 def test_nothing_sticks_out_is_cut_off_or_overlaps(
-    name: str, width: int, scheme: str, written: Callable[[str], Path], open_page: Callable[..., Page]
+    name: str,
+    width: int,
+    scheme: str,
+    written: Callable[[str], Path],
+    open_page: Callable[..., Page],
 ) -> None:
     path = written(name)
-    page = open_page(path.as_uri(), path.parent.as_uri(), viewport={"width": width, "height": 844}, color_scheme=scheme)
+    page = open_page(
+        path.as_uri(),
+        path.parent.as_uri(),
+        viewport={"width": width, "height": 844},
+        color_scheme=scheme,
+    )
     root = page.locator(".mha-explorer")
     root.locator(".js-plotly-plot .main-svg").first.wait_for()
     reader, chance, found = Reader(root, explorers.catalog()[name]()), Random(name), {}

@@ -16,7 +16,9 @@ NAMES = list(explorers.catalog())
 
 
 @pytest.fixture
-def reader(request: pytest.FixtureRequest, written: Callable[[str], Path], open_page: Callable[..., Page]) -> Reader:
+def reader(
+    request: pytest.FixtureRequest, written: Callable[[str], Path], open_page: Callable[..., Page]
+) -> Reader:
     """Someone who has just opened the page of an explorer."""
     path = written(request.param)
     page = open_page(path.as_uri(), path.parent.as_uri())

@@ -16,13 +16,17 @@ CHAPTERS = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
 def assert_answers(page: Page, chapter: str) -> None:
     """Choose each answer of the question, and read what is said of it."""
-    (question,) = json.loads((NOTEBOOKS / "quizzes" / f"{chapter}.json").read_text(encoding="utf-8"))
+    (question,) = json.loads(
+        (NOTEBOOKS / "quizzes" / f"{chapter}.json").read_text(encoding="utf-8")
+    )
     shown = page.locator(".Quiz")
     shown.scroll_into_view_if_needed()
     expect(shown).to_contain_text(question["question"])
     buttons = shown.locator(".MCButton")
     expect(buttons).to_have_text([answer["answer"] for answer in question["answers"]])
-    assert sum(answer["correct"] for answer in question["answers"]) == 1 < len(question["answers"]) - 2
+    assert (
+        sum(answer["correct"] for answer in question["answers"]) == 1 < len(question["answers"]) - 2
+    )
     wrong_first = sorted(enumerate(question["answers"]), key=lambda pair: pair[1]["correct"])
     for place, answer in wrong_first:
         buttons.nth(place).click()
@@ -30,7 +34,9 @@ def assert_answers(page: Page, chapter: str) -> None:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_on_the_page_opened_from_disk(chapter: str, book_dir: Path, open_page: Callable[..., Page]) -> None:
+def test_on_the_page_opened_from_disk(
+    chapter: str, book_dir: Path, open_page: Callable[..., Page]
+) -> None:
     page = open_page(f"{book_dir.as_uri()}/notebooks/{chapter}.html", book_dir.as_uri())
     solutions = page.locator(".tag_hide-cell")
     assert solutions.count() >= 3

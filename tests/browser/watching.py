@@ -19,7 +19,12 @@ def watched(browser: Browser) -> Iterator[tuple[Callable[..., Page], list[str]]]
         context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda message: (
+                troubles.append(message.text) if message.type in ("error", "warning") else None
+            ),
+        )
         page.on("pageerror", lambda error: troubles.append(str(error)))
 
         def failed(request: Request) -> None:

@@ -27,7 +27,9 @@ class Case:
     def modules(self) -> tuple[nn.MultiheadAttention, MultiheadAttention]:
         theirs, ours = nn.MultiheadAttention(**self.build), MultiheadAttention(**self.build)
         with torch.no_grad():
-            for seed, parameter in enumerate(theirs.parameters()):  # biases too: torch starts them at zero
+            for seed, parameter in enumerate(
+                theirs.parameters()
+            ):  # biases too: torch starts them at zero
                 parameter.copy_(uniform(*parameter.shape, dtype=parameter.dtype, seed=seed))
         ours.load_state_dict(theirs.state_dict())
         return theirs.train(self.training), ours.train(self.training)
@@ -41,10 +43,14 @@ def uniform(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
 @st.composite
 def masks(draw: st.DrawFn, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     seed = draw(st.integers(0, 99))
-    blocked = uniform(*shape, dtype=dtype, seed=seed) < draw(st.sampled_from([-1.0, -0.4, 0.3, 1.0]))
+    blocked = uniform(*shape, dtype=dtype, seed=seed) < draw(
+        st.sampled_from([-1.0, -0.4, 0.3, 1.0])
+    )
     if draw(st.booleans()):
         return blocked
-    return uniform(*shape, dtype=dtype, seed=seed + 1).masked_fill(blocked, draw(st.sampled_from([0.0, 1.0, -1e9, -math.inf])))
+    return uniform(*shape, dtype=dtype, seed=seed + 1).masked_fill(
+        blocked, draw(st.sampled_from([0.0, 1.0, -1e9, -math.inf]))
+    )
 
 
 @st.composite
@@ -76,11 +82,17 @@ def cases(draw: st.DrawFn) -> Case:
 
     def make(length: int, width: int, seed: int) -> Tensor:
         shape = (N, length, width) if build["batch_first"] else (length, N, width)
-        return uniform(*shape if batched else (length, width), dtype=dtype, seed=seed).requires_grad_()
+        return uniform(
+            *shape if batched else (length, width), dtype=dtype, seed=seed
+        ).requires_grad_()
 
     query = make(L, E, 10)
     key = query if kind in ("self", "query is key") else make(S, kdim or E, 11)
-    value = {"self": query, "key is value": key}[kind] if kind in ("self", "key is value") else make(S, vdim or E, 12)
+    value = (
+        {"self": query, "key is value": key}[kind]
+        if kind in ("self", "key is value")
+        else make(S, vdim or E, 12)
+    )
     shape = draw(st.sampled_from([(L, S), (N * num_heads, L, S)]))
     causal = torch.ones(shape, dtype=torch.bool).triu(1)
     attn_mask = draw(st.none() | masks(shape, dtype) | st.just(causal))
@@ -103,4 +115,6 @@ def assert_same(ours: list[Tensor | None], theirs: list[Tensor | None], dtype: t
         if their is None:
             assert our is None
         else:
-            torch.testing.assert_close(our, their, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True)
+            torch.testing.assert_close(
+                our, their, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True
+            )

@@ -30,13 +30,24 @@ class Parts(Explorer):
 
     def compute(self, **state: Any) -> dict[str, Any]:
         if len(self.tokens) % state["parts"]:
-            raise ValueError(f"{len(self.tokens)} tokens can't be cut into {state['parts']} <equal> parts; choose 1 or 2.")
-        return state | {"values": np.linspace(0, 1, len(self.tokens)).reshape(1, -1) / state["parts"]}
+            raise ValueError(
+                f"{len(self.tokens)} tokens can't be cut into {state['parts']} <equal> parts; choose 1 or 2."
+            )
+        return state | {
+            "values": np.linspace(0, 1, len(self.tokens)).reshape(1, -1) / state["parts"]
+        }
 
     def draw(self, record: dict[str, Any]) -> go.Figure:
         marks = np.zeros((1, len(self.tokens)), dtype=bool)
         marks[0, record["row"]] = True
-        one = maps.Map("Values", "", record["values"], ["all"], self.tokens, blocked=marks if record["shout"] else None)
+        one = maps.Map(
+            "Values",
+            "",
+            record["values"],
+            ["all"],
+            self.tokens,
+            blocked=marks if record["shout"] else None,
+        )
         return panels.draw([one])
 
     def facts(self, record: dict[str, Any]) -> tuple[Fact, ...]:
@@ -51,7 +62,20 @@ def parts() -> Parts:
     return Parts()
 
 
-HOSTILE = ("<pad>", "<s>", "</script>", "$x$", "🦜🦜", "x" * 60, "", "<b>", "%{z}", "&amp;", "a\nb", "--mha-ink")
+HOSTILE = (
+    "<pad>",
+    "<s>",
+    "</script>",
+    "$x$",
+    "🦜🦜",
+    "x" * 60,
+    "",
+    "<b>",
+    "%{z}",
+    "&amp;",
+    "a\nb",
+    "--mha-ink",
+)
 
 
 @pytest.fixture

@@ -22,7 +22,9 @@ def captured() -> Captured:
 
 
 torch.manual_seed(0)
-OWN_DATA: dict[str, dict[str, Any]] = {  # float64 and primes: 5 queries, 7 keys, 3 features, 2 contents
+OWN_DATA: dict[
+    str, dict[str, Any]
+] = {  # float64 and primes: 5 queries, 7 keys, 3 features, 2 contents
     "Attention": {
         "query": torch.randn(5, 3).double(),
         "key": torch.randn(7, 3).double(),
@@ -32,7 +34,10 @@ OWN_DATA: dict[str, dict[str, Any]] = {  # float64 and primes: 5 queries, 7 keys
     "DotProduct": {"directions": [37.5, -101.0], "names": ["<mat>", "$cat$"]},
     "Scaling": {"num_keys": 7, "seed": 3},
     "Dropout": {"weights": torch.randn(5, 7).double().softmax(-1)},
-    "Heads": {"module": nn.MultiheadAttention(15, 5, dtype=torch.float64), "x": torch.randn(7, 15).double()},
+    "Heads": {
+        "module": nn.MultiheadAttention(15, 5, dtype=torch.float64),
+        "x": torch.randn(7, 15).double(),
+    },
     "Projections": {
         "x": torch.randn(5, 3).double(),
         **{name: torch.randn(3, 3).double() for name in ("w_q", "w_k", "w_v")},
@@ -56,7 +61,10 @@ OWN_DATA: dict[str, dict[str, Any]] = {  # float64 and primes: 5 queries, 7 keys
 
 def words(explorer: Explorer, **state: Any) -> list[str]:
     """Return the facts of a view as plain text."""
-    return ["".join(w if isinstance(w, str) else w.text for w in fact) for fact in explorer.view(**state).facts]
+    return [
+        "".join(w if isinstance(w, str) else w.text for w in fact)
+        for fact in explorer.view(**state).facts
+    ]
 
 
 def states_of(explorer: Explorer, count: int, names: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -64,7 +72,9 @@ def states_of(explorer: Explorer, count: int, names: Iterable[str] = ()) -> list
     rng, names = random.Random(0), tuple(names) or tuple(explorer.controls)
     found: list[dict[str, Any]] = []
     for _ in range(20 * count):
-        state = explorer.state | {name: rng.choice(explorer.controls[name].values) for name in names}
+        state = explorer.state | {
+            name: rng.choice(explorer.controls[name].values) for name in names
+        }
         if state not in found and makes_sense(explorer, state):
             found.append(state)
         if len(found) == count:

@@ -19,13 +19,22 @@ from torch.nn.utils import parametrizations
 
 from mha_widgets import MultiheadAttention, fast_path
 from mha_widgets.attention.capture import Captured, capture
-from mha_widgets.attention.steps import append_positions, attention_weights, in_projection, merge_heads
+from mha_widgets.attention.steps import (
+    append_positions,
+    attention_weights,
+    in_projection,
+    merge_heads,
+)
 
 N, L, S, E, H = 3, 5, 7, 22, 2
 MODULES = pytest.mark.parametrize("kind", [nn.MultiheadAttention, MultiheadAttention])
-GRAD_MODES = pytest.mark.parametrize("grad_mode", [nullcontext, torch.no_grad, torch.inference_mode])
+GRAD_MODES = pytest.mark.parametrize(
+    "grad_mode", [nullcontext, torch.no_grad, torch.inference_mode]
+)
 GradMode = Callable[[], AbstractContextManager[Any]]
-PADDING = torch.arange(L) >= torch.tensor([4, 1, 3])[:, None]  # the last position is padding everywhere
+PADDING = (
+    torch.arange(L) >= torch.tensor([4, 1, 3])[:, None]
+)  # the last position is padding everywhere
 CAUSAL = torch.ones(L, L, dtype=torch.bool).triu(1)
 MASKS = {
     "none": {},
@@ -36,7 +45,9 @@ MASKS = {
     "3d": {"mask": torch.stack([CAUSAL, ~CAUSAL.T] * N)},
 }
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Support for mismatched", "ignore:key_padding_mask is torch", "ignore:The PyTorch API of nested tensors"
+    "ignore:Support for mismatched",
+    "ignore:key_padding_mask is torch",
+    "ignore:The PyTorch API of nested tensors",
 )
 
 
@@ -46,22 +57,39 @@ def data(*shape: int, seed: int = 0) -> Tensor:
 
 def scatter(model: Any) -> Any:
     with torch.no_grad():
-        for seed, parameter in enumerate(model.parameters()):  # biases and norms too: torch starts them at 0 and 1
+        for seed, parameter in enumerate(
+            model.parameters()
+        ):  # biases and norms too: torch starts them at 0 and 1
             parameter.copy_(uniform(*parameter.shape, dtype=parameter.dtype, seed=seed))
     return model
 
 
 def attention(kind: type[nn.Module] = nn.MultiheadAttention, **build: Any) -> Any:
-    return scatter(kind(**{"embed_dim": E, "num_heads": H, "batch_first": True, "dtype": torch.float64} | build))
+    return scatter(
+        kind(
+            **{"embed_dim": E, "num_heads": H, "batch_first": True, "dtype": torch.float64} | build
+        )
+    )
 
 
 def layer(**build: Any) -> nn.TransformerEncoderLayer:
-    sizes = {"d_model": E, "nhead": H, "dim_feedforward": 13, "dropout": 0.3, "batch_first": True, "dtype": torch.float64}
+    sizes = {
+        "d_model": E,
+        "nhead": H,
+        "dim_feedforward": 13,
+        "dropout": 0.3,
+        "batch_first": True,
+        "dtype": torch.float64,
+    }
     return nn.TransformerEncoderLayer(**sizes | build)
 
 
 def encoder(*, enable_nested_tensor: bool = False, **build: Any) -> nn.TransformerEncoder:
-    return scatter(nn.TransformerEncoder(layer(**build), 2, nn.LayerNorm(E, dtype=torch.float64), enable_nested_tensor))
+    return scatter(
+        nn.TransformerEncoder(
+            layer(**build), 2, nn.LayerNorm(E, dtype=torch.float64), enable_nested_tensor
+        )
+    )
 
 
 def by_hand(model: nn.Module, *args: Any, **kwargs: Any) -> dict[str, list[Tensor]]:
@@ -71,7 +99,9 @@ def by_hand(model: nn.Module, *args: Any, **kwargs: Any) -> dict[str, list[Tenso
     def asking(path: str) -> Any:
         def ask(module: nn.Module, args: Any, kwargs: Any) -> None:
             training, module.training = module.training, False
-            weights = module.forward(*args, **kwargs | {"need_weights": True, "average_attn_weights": False})[1]
+            weights = module.forward(
+                *args, **kwargs | {"need_weights": True, "average_attn_weights": False}
+            )[1]
             module.training = training
             found.setdefault(path, []).append(weights.detach())
 
@@ -90,7 +120,9 @@ def by_hand(model: nn.Module, *args: Any, **kwargs: Any) -> dict[str, list[Tenso
     return found
 
 
-def run(model: nn.Module, *args: Any, watch: bool, grad_mode: GradMode = nullcontext, **kwargs: Any) -> tuple[Any, ...]:
+def run(
+    model: nn.Module, *args: Any, watch: bool, grad_mode: GradMode = nullcontext, **kwargs: Any
+) -> tuple[Any, ...]:
     """Return what a seeded call computes (outputs, gradients and the state of the generator), and what was captured."""
     torch.manual_seed(0)
     model.zero_grad()
@@ -123,25 +155,37 @@ def assert_weights(ours: Any, theirs: Any, tolerance: float = 1e-12) -> None:
 
 
 @given(cases())
-def test_any_call_of_an_attention_goes_on_as_before_and_its_weights_explain_its_output(case: Case) -> None:
+def test_any_call_of_an_attention_goes_on_as_before_and_its_weights_explain_its_output(
+    case: Case,
+) -> None:
     tolerance = TOLERANCE[case.build["dtype"]]
     for module in case.modules():
         for grad_mode in (nullcontext, torch.no_grad):
             theirs, _ = run(module, *case.inputs, watch=False, grad_mode=grad_mode, **case.forward)
             with grad_mode():
                 native = not fast_path(module, *case.inputs, **case.forward)
-            ours, captured = run(module, *case.inputs, watch=True, grad_mode=grad_mode, **case.forward)
+            ours, captured = run(
+                module, *case.inputs, watch=True, grad_mode=grad_mode, **case.forward
+            )
             assert_same_bits(ours, theirs)
             [weights] = captured[""]
             without = not native and not case.forward["need_weights"]
-            causal = without and case.forward["is_causal"] and case.forward["key_padding_mask"] is None
+            causal = (
+                without and case.forward["is_causal"] and case.forward["key_padding_mask"] is None
+            )
             if not causal:
                 [expected] = by_hand(module, *case.inputs, **case.forward)[""]
                 expected = expected.view(weights.shape)
-                assert_weights({"": [weights]}, {"": [expected.nan_to_num(0.0) if without else expected]}, tolerance)
+                assert_weights(
+                    {"": [weights]},
+                    {"": [expected.nan_to_num(0.0) if without else expected]},
+                    tolerance,
+                )
             if not case.training or not case.build["dropout"]:
                 expected = output_of(module, case, weights)
-                torch.testing.assert_close(expected, ours[0], rtol=tolerance, atol=tolerance, equal_nan=True)
+                torch.testing.assert_close(
+                    expected, ours[0], rtol=tolerance, atol=tolerance, equal_nan=True
+                )
 
 
 def output_of(module: Any, case: Case, weights: Tensor) -> Tensor:
@@ -149,9 +193,13 @@ def output_of(module: Any, case: Case, weights: Tensor) -> Tensor:
     weight = separate if module.in_proj_weight is None else module.in_proj_weight
     batched = case.inputs[0].dim() == 3
     layout = module.batch_first or not batched
-    values = in_projection(*case.inputs, weight, module.in_proj_bias, module.num_heads, batch_first=layout)[2]
+    values = in_projection(
+        *case.inputs, weight, module.in_proj_bias, module.num_heads, batch_first=layout
+    )[2]
     heads = weights @ append_positions(values, module.bias_v, module.add_zero_attn)
-    output = F.linear(merge_heads(heads, batch_first=layout), module.out_proj.weight, module.out_proj.bias)
+    output = F.linear(
+        merge_heads(heads, batch_first=layout), module.out_proj.weight, module.out_proj.bias
+    )
     return output if batched else output.squeeze(0)
 
 
@@ -169,9 +217,15 @@ def test_an_encoder_goes_on_as_before_and_its_weights_are_those_of_its_attention
     torch.manual_seed(0)
     expected = by_hand(model, x, **MASKS[masks])
     if grad_mode is nullcontext or training:  # the slow path, without weights
-        expected = {path: [weights.nan_to_num(0.0) for weights in calls] for path, calls in expected.items()}
-    elif masks == "3d":  # NaN in the first layer is NaN everywhere in the second; on the slow path it is not
-        expected["layers.1.self_attn"] = [weights * torch.nan for weights in expected["layers.1.self_attn"]]
+        expected = {
+            path: [weights.nan_to_num(0.0) for weights in calls] for path, calls in expected.items()
+        }
+    elif (
+        masks == "3d"
+    ):  # NaN in the first layer is NaN everywhere in the second; on the slow path it is not
+        expected["layers.1.self_attn"] = [
+            weights * torch.nan for weights in expected["layers.1.self_attn"]
+        ]
     assert_weights(captured, expected)
     assert captured["layers.1.self_attn"][0].shape == (N, H, L, L)
 
@@ -184,27 +238,42 @@ def test_a_nested_encoder_goes_on_as_before_and_its_weights_are_cut_to_the_longe
     model, x = encoder(enable_nested_tensor=True).eval(), data()
     padding = torch.arange(L) >= torch.tensor(lengths)[:, None]
     theirs, _ = run(model, x, watch=False, grad_mode=grad_mode, src_key_padding_mask=padding)
-    with mock.patch("torch._transformer_encoder_layer_fwd", wraps=torch._transformer_encoder_layer_fwd) as fused:
-        ours, captured = run(model, x, watch=True, grad_mode=grad_mode, src_key_padding_mask=padding)
+    with mock.patch(
+        "torch._transformer_encoder_layer_fwd", wraps=torch._transformer_encoder_layer_fwd
+    ) as fused:
+        ours, captured = run(
+            model, x, watch=True, grad_mode=grad_mode, src_key_padding_mask=padding
+        )
     assert [call.args[0].is_nested for call in fused.call_args_list] == [True, True]
     assert_same_bits(ours, theirs)
     expected = by_hand(model, x, src_key_padding_mask=padding)
     padded = padding[:, None, :, None]
-    cut = {path: [weights.masked_fill(padded, 0.0)[..., :4, :4] for weights in calls] for path, calls in expected.items()}
+    cut = {
+        path: [weights.masked_fill(padded, 0.0)[..., :4, :4] for weights in calls]
+        for path, calls in expected.items()
+    }
     assert_weights(captured, cut)
 
 
 @pytest.mark.parametrize("masks", MASKS)
 def test_the_fused_layer_stays_fused(masks: str) -> None:
     model = encoder().eval()
-    with mock.patch("torch._transformer_encoder_layer_fwd", wraps=torch._transformer_encoder_layer_fwd) as fused:
+    with mock.patch(
+        "torch._transformer_encoder_layer_fwd", wraps=torch._transformer_encoder_layer_fwd
+    ) as fused:
         run(model, data(), watch=True, grad_mode=torch.no_grad, **MASKS[masks])
     assert fused.call_count == 2
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_a_fused_layer_takes_every_number_of_a_float_mask_but_0_for_blocked(norm_first: bool) -> None:
-    model, x, bias = layer(norm_first=norm_first).eval(), data(), data(L, L, seed=1).masked_fill(CAUSAL, 0.0)
+def test_a_fused_layer_takes_every_number_of_a_float_mask_but_0_for_blocked(
+    norm_first: bool,
+) -> None:
+    model, x, bias = (
+        layer(norm_first=norm_first).eval(),
+        data(),
+        data(L, L, seed=1).masked_fill(CAUSAL, 0.0),
+    )
     padding = torch.zeros(N, L, dtype=torch.float64)
     padding[:, 1] = -bias[3, 1]  # the sum is 0: not blocked
     with torch.no_grad(), capture(model) as captured:
@@ -212,9 +281,13 @@ def test_a_fused_layer_takes_every_number_of_a_float_mask_but_0_for_blocked(norm
     [weights] = captured["self_attn"]
     blocked = ((bias + padding[:, None]) != 0)[:, None].expand(N, H, L, L)
     with torch.no_grad(), capture(model) as again:
-        assert_same_bits([model(x, blocked.flatten(0, 1))], [biased])  # so it is torch that does this
+        assert_same_bits(
+            [model(x, blocked.flatten(0, 1))], [biased]
+        )  # so it is torch that does this
     assert_same_bits(again["self_attn"], [weights])
-    assert_same_bits([weights == 0], [blocked.masked_fill(blocked.all(-1, keepdim=True), False)])  # such rows are NaN
+    assert_same_bits(
+        [weights == 0], [blocked.masked_fill(blocked.all(-1, keepdim=True), False)]
+    )  # such rows are NaN
 
 
 def test_a_nested_tensor_given_to_a_layer_with_its_norm_first() -> None:
@@ -244,9 +317,20 @@ def test_a_fused_layer_leaves_out_the_positions_that_its_attention_appends() -> 
 @GRAD_MODES
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("batch_first", [True, False])
-def test_a_transformer_with_its_decoder(kind: type[nn.Module], batch_first: bool, training: bool, grad_mode: GradMode) -> None:
-    sizes = {"num_encoder_layers": 2, "num_decoder_layers": 1, "dim_feedforward": 13, "dropout": 0.3}
-    with pytest.warns(UserWarning, match="enable_nested_tensor") if not batch_first else nullcontext():
+def test_a_transformer_with_its_decoder(
+    kind: type[nn.Module], batch_first: bool, training: bool, grad_mode: GradMode
+) -> None:
+    sizes = {
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 1,
+        "dim_feedforward": 13,
+        "dropout": 0.3,
+    }
+    with (
+        pytest.warns(UserWarning, match="enable_nested_tensor")
+        if not batch_first
+        else nullcontext()
+    ):
         model = nn.Transformer(E, H, **sizes, batch_first=batch_first, dtype=torch.float64)
     for part in list(model.modules()):
         if kind is MultiheadAttention and isinstance(part, nn.TransformerDecoderLayer):
@@ -273,7 +357,9 @@ def test_a_transformer_with_its_decoder(kind: type[nn.Module], batch_first: bool
 
 
 @MODULES
-@pytest.mark.parametrize("bias", [True, False])  # without it torch goes nearly as far as its native operation
+@pytest.mark.parametrize(
+    "bias", [True, False]
+)  # without it torch goes nearly as far as its native operation
 def test_a_row_without_a_key_is_as_in_the_call(kind: type[nn.Module], bias: bool) -> None:
     module, x = attention(kind, bias=bias).eval(), data()
     padding = torch.tensor([[False] * L, [True] * L, [False] * L])
@@ -287,7 +373,11 @@ def test_a_row_without_a_key_is_as_in_the_call(kind: type[nn.Module], bias: bool
     assert with_weights.isnan().all()
     assert (without == 0).all()
     assert no_grad.isnan().all()
-    assert no_grad_without.isnan().all() if bias and kind is nn.MultiheadAttention else (no_grad_without == 0).all()
+    assert (
+        no_grad_without.isnan().all()
+        if bias and kind is nn.MultiheadAttention
+        else (no_grad_without == 0).all()
+    )
     for weights in captured[""]:
         torch.testing.assert_close(weights[::2].sum(-1), torch.ones(2, H, L, dtype=torch.float64))
 
@@ -310,7 +400,9 @@ def test_a_causal_hint_blocks_appended_positions_too(kind: type[nn.Module]) -> N
     module, x = attention(kind, add_bias_kv=True, add_zero_attn=True), data()
     with capture(module) as captured:
         module(x, x, x, need_weights=False, attn_mask=CAUSAL, is_causal=True)
-    assert_same_bits([captured[""][0] == 0], [torch.ones(L, L + 2).triu(1).bool().expand(N, H, L, L + 2)])
+    assert_same_bits(
+        [captured[""][0] == 0], [torch.ones(L, L + 2).triu(1).bool().expand(N, H, L, L + 2)]
+    )
 
 
 @MODULES
@@ -320,8 +412,24 @@ def test_a_nested_tensor_is_one_call(kind: type[nn.Module]) -> None:
     for need_weights in (True, False):
         with torch.no_grad():
             expected = module(nested, nested, nested, average_attn_weights=False)[1]
-        theirs, _ = run(module, nested, nested, nested, watch=False, grad_mode=torch.no_grad, need_weights=need_weights)
-        ours, captured = run(module, nested, nested, nested, watch=True, grad_mode=torch.no_grad, need_weights=need_weights)
+        theirs, _ = run(
+            module,
+            nested,
+            nested,
+            nested,
+            watch=False,
+            grad_mode=torch.no_grad,
+            need_weights=need_weights,
+        )
+        ours, captured = run(
+            module,
+            nested,
+            nested,
+            nested,
+            watch=True,
+            grad_mode=torch.no_grad,
+            need_weights=need_weights,
+        )
         assert_same_bits(ours, theirs)
         assert_weights(captured, {"": [expected]})
 
@@ -362,7 +470,9 @@ def test_weights_from_inference_mode_can_be_differentiated_through_later() -> No
 
 
 @pytest.mark.filterwarnings("ignore:.*is a Twice, which returns something else:UserWarning")
-def test_subclasses_are_seen_where_they_are_called_and_where_a_fused_layer_leaves_them_out() -> None:
+def test_subclasses_are_seen_where_they_are_called_and_where_a_fused_layer_leaves_them_out() -> (
+    None
+):
     class Twice(nn.MultiheadAttention):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output, weights = super().forward(*args, **kwargs)
@@ -384,10 +494,15 @@ def test_a_subclass_with_arguments_of_its_own_is_refused_in_one_sentence() -> No
             return super().forward(x, x, x, need_weights=False)
 
     model = nn.Sequential(attention(SelfAttention))
-    with pytest.raises(TypeError, match="'0' is a SelfAttention, which takes other arguments than nn.MultiheadAttention"):
-        with capture(model):
-            model(data())
-    with capture(model.eval()) as captured, torch.no_grad():  # here torch itself says what it goes on with
+    with pytest.raises(
+        TypeError,
+        match="'0' is a SelfAttention, which takes other arguments than nn.MultiheadAttention",
+    ), capture(model):
+        model(data())
+    with (
+        capture(model.eval()) as captured,
+        torch.no_grad(),
+    ):  # here torch itself says what it goes on with
         model(data())
     assert captured["0"][0].shape == (N, H, L, L)
 
@@ -453,7 +568,9 @@ def test_two_captures_at_once_and_one_inside_a_forward() -> None:
             output = model(x)
         model(x)
     assert_same_bits([output], [theirs[0]])
-    assert {path: len(weights) for path, weights in outer.items()} == {f"inner.layers.{i}.self_attn": 3 for i in (0, 1)}
+    assert {path: len(weights) for path, weights in outer.items()} == {
+        f"inner.layers.{i}.self_attn": 3 for i in (0, 1)
+    }
     assert len(middle["layers.0.self_attn"]) == len(model.seen["layers.0.self_attn"]) == 1
     for i in (0, 1):
         path = f"layers.{i}.self_attn"
@@ -473,8 +590,14 @@ def test_everything_is_as_before_after_the_block_and_after_an_error() -> None:
     with capture(model) as captured:
         assert state(model) != before
         model(x)
-        assert attention.merge_masks(attn_mask=None, key_padding_mask=PADDING, query=x) == (PADDING, 1)
-        assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
+        assert attention.merge_masks(attn_mask=None, key_padding_mask=PADDING, query=x) == (
+            PADDING,
+            1,
+        )
+        assert all(
+            not module._forward_hooks and not module._forward_pre_hooks
+            for module in model.modules()
+        )
     assert state(model) == before
     assert attention.forward.call_count == model.layers[1].forward.call_count == 1
     assert [len(weights) for weights in captured.values()] == [1, 1]
@@ -508,10 +631,15 @@ def test_max_bytes_is_asked_before_the_weights_are_computed() -> None:
         f"The weights of call 2 of 'layers.1.self_attn', ({N}, {H}, {L}, {L}), would take {call:,} bytes on top of {3 * call:,}, "
         f"and max_bytes is {4 * call - 1:,}; raise max_bytes, or run the model on shorter or fewer sequences."
     )
-    with mock.patch("mha_widgets.attention.capture.attention_weights", wraps=attention_weights) as computed:
-        with torch.no_grad(), pytest.raises(MemoryError) as caught, capture(model, max_bytes=4 * call - 1) as captured:
-            model(x)
-            model(x)
+    with (
+        mock.patch(
+        "mha_widgets.attention.capture.attention_weights", wraps=attention_weights
+    ) as computed, torch.no_grad(),
+        pytest.raises(MemoryError) as caught,
+        capture(model, max_bytes=4 * call - 1) as captured,
+    ):
+        model(x)
+        model(x)
     assert str(caught.value) == message
     assert computed.call_count == 3
     assert [len(weights) for weights in captured.values()] == [2, 1]
@@ -519,7 +647,11 @@ def test_max_bytes_is_asked_before_the_weights_are_computed() -> None:
 
 
 def test_max_bytes_counts_keys_and_appended_positions() -> None:
-    module, x, y = attention(add_bias_kv=True, add_zero_attn=True, batch_first=False), data(L, N, E), data(S, N, E)
+    module, x, y = (
+        attention(add_bias_kv=True, add_zero_attn=True, batch_first=False),
+        data(L, N, E),
+        data(S, N, E),
+    )
     call = N * H * L * (S + 2) * 8
     with capture(module, max_bytes=call) as captured:
         module(x, y, y)
@@ -578,14 +710,21 @@ def test_what_was_captured_can_be_read_as_a_mapping_and_as_a_table() -> None:
         f"'bb'        5  (1, {H}, 1, 1), …, (1, {H}, 5, 5)",
         "'none'      0",
     ]
-    with pytest.raises(KeyError, match="There is no attention module at 'b'; there is 'a', 'bb', 'none'."):
+    with pytest.raises(
+        KeyError, match="There is no attention module at 'b'; there is 'a', 'bb', 'none'."
+    ):
         captured["b"]
     assert "b" not in captured
 
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), torch.softmax, None])
 def test_a_model_without_attention_is_refused_in_one_sentence(model: Any) -> None:
-    with pytest.raises(ValueError, match=f"capture looks for .*, and {type(model).__name__} holds none"), capture(model):
+    with (
+        pytest.raises(
+            ValueError, match=f"capture looks for .*, and {type(model).__name__} holds none"
+        ),
+        capture(model),
+    ):
         raise AssertionError
 
 
@@ -612,11 +751,19 @@ class Changed(nn.MultiheadAttention):
 
 def test_a_subclass_that_computes_something_else_is_said() -> None:
     model, x = Changed(22, 2, batch_first=True).eval(), torch.randn(3, 5, 22)
-    with capture(model), pytest.warns(UserWarning, match="^'' is a Changed, which returns something else than nn.Multi"):
+    with (
+        capture(model),
+        pytest.warns(
+            UserWarning, match="^'' is a Changed, which returns something else than nn.Multi"
+        ),
+    ):
         model(x, x, x)
 
 
 @pytest.mark.parametrize("bound", [None, "1GB", 2.0**30])
 def test_a_bound_that_is_no_number_of_bytes(bound: Any) -> None:
-    with pytest.raises(TypeError, match="^Got max_bytes=.*; give a number of bytes, as in"), capture(nn.MultiheadAttention(4, 2), bound):
+    with (
+        pytest.raises(TypeError, match="^Got max_bytes=.*; give a number of bytes, as in"),
+        capture(nn.MultiheadAttention(4, 2), bound),
+    ):
         pass

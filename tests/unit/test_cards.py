@@ -19,7 +19,9 @@ import mha_widgets
 
 BOOK = Path(__file__).parents[2] / "book"
 MASK_CARD = (BOOK / "mask-card.md").read_text(encoding="utf-8")
-SETUP, *RECIPES = re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", MASK_CARD, flags=re.DOTALL | re.MULTILINE)
+SETUP, *RECIPES = re.findall(
+    r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", MASK_CARD, flags=re.DOTALL | re.MULTILINE
+)
 
 
 class _Model:
@@ -39,14 +41,16 @@ def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     made: dict[str, Any] = {}
     exec(SETUP[1], made)
     made["past"] = made["key_at"] <= made["query_at"]  # a recipe may take it from the one before
-    n, h, l, e = made["N"], made["H"], made["L"], 8
+    n, h, length, e = made["N"], made["H"], made["L"], 8
     torch.manual_seed(0)
-    x = torch.randn(n, l, e)
+    x = torch.randn(n, length, e)
     module = nn.MultiheadAttention(e, h, bias=False, batch_first=True)
     with torch.no_grad():
         module.in_proj_weight.copy_(torch.eye(e).repeat(3, 1))
         module.out_proj.weight.copy_(torch.eye(e))
-    heads = x.unflatten(-1, (h, -1)).transpose(1, 2)  # (N, H, L, D): with identity matrices the module's own
+    heads = x.unflatten(-1, (h, -1)).transpose(
+        1, 2
+    )  # (N, H, L, D): with identity matrices the module's own
     outputs: dict[str, Tensor] = {}
 
     def keep(name: str, call: Any) -> Any:
@@ -58,7 +62,9 @@ def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     def compiled(*args: Any, **kwargs: Any) -> Tensor:
         with warnings.catch_warnings():  # that it isn't compiled here
-            warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
+            warnings.filterwarnings(
+                "ignore", "flex_attention called without torch.compile", UserWarning
+            )
             return flex.flex_attention(*args, **kwargs)
 
     made |= {
@@ -68,7 +74,9 @@ def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "v": heads,
         "ids": torch.zeros(n, l, dtype=torch.long),
         "module": keep("module", lambda *args, **kwargs: module(*args, **kwargs)[0]),
-        "F": SimpleNamespace(scaled_dot_product_attention=keep("sdpa", F.scaled_dot_product_attention)),
+        "F": SimpleNamespace(
+            scaled_dot_product_attention=keep("sdpa", F.scaled_dot_product_attention)
+        ),
         "flex_attention": keep("flex", compiled),
         "model": _Model(made),
     }
@@ -97,7 +105,15 @@ def test_conversions_between_conventions() -> None:
     real, square = torch.rand(3, 7) > 0.5, torch.rand(5, 7) > 0.5  # True = may look
     per_head = torch.rand(3, 2, 5, 7) > 0.5
     numbers = torch.zeros(5, 7).masked_fill(~square, -torch.inf)
-    given = {"key_padding_mask": ~real, "attention_mask": real.long(), "N": 3, "H": 2, "L": 5, "S": 7, "mha_widgets": mha_widgets}
+    given = {
+        "key_padding_mask": ~real,
+        "attention_mask": real.long(),
+        "N": 3,
+        "H": 2,
+        "L": 5,
+        "S": 7,
+        "mha_widgets": mha_widgets,
+    }
     cases = {
         "attention_mask == 0": ({}, ~real),
         "attention_mask[:, None, None, :] == 1": ({}, real[:, None, None]),
@@ -105,23 +121,42 @@ def test_conversions_between_conventions() -> None:
         "~key_padding_mask[:, None, None, :]": ({}, real[:, None, None]),
         "~attn_mask": ({"attn_mask": ~square}, square),
         "~attn_mask.unflatten(0, (N, H))": ({"attn_mask": ~per_head.flatten(0, 1)}, per_head),
-        "~attn_mask.expand(N, H, L, S).flatten(0, 1)": ({"attn_mask": per_head[:, :1]}, ~per_head[:, :1].repeat(1, 2, 1, 1).flatten(0, 1)),
+        "~attn_mask.expand(N, H, L, S).flatten(0, 1)": (
+            {"attn_mask": per_head[:, :1]},
+            ~per_head[:, :1].repeat(1, 2, 1, 1).flatten(0, 1),
+        ),
         "mha_widgets.additive_mask(mask)": ({"mask": square}, numbers),
         "mask == 0": ({"mask": numbers}, square),
     }
-    assert re.findall(r"^\| [^|]+ \| [^|]+ \| `([^`]+)` \|$", MASK_CARD, flags=re.MULTILINE) == list(cases)
+    assert re.findall(
+        r"^\| [^|]+ \| [^|]+ \| `([^`]+)` \|$", MASK_CARD, flags=re.MULTILINE
+    ) == list(cases)
     for line, (names, expected) in cases.items():
         torch.testing.assert_close(eval(line, given | names), expected)
 
 
 SIZES = {"N": 3, "L": 5, "S": 7, "E": 22, "Ek": 13, "Ev": 17, "H": 2, "D": 11}
-APPENDED = {"neither": (False, False), "`add_bias_kv`": (True, False), "`add_zero_attn`": (False, True), "both": (True, True)}
+APPENDED = {
+    "neither": (False, False),
+    "`add_bias_kv`": (True, False),
+    "`add_zero_attn`": (False, True),
+    "both": (True, True),
+}
 
 
 def _table(heading: str) -> list[dict[str, str]]:
     """The rows under a heading of the shape card, by the names of the columns."""
-    text = (BOOK / "shape-card.md").read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
-    names, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|")
+    text = (
+        (BOOK / "shape-card.md")
+        .read_text(encoding="utf-8")
+        .split(f"## {heading}\n")[1]
+        .split("\n## ")[0]
+    )
+    names, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line[:1] == "|"
+    )
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
@@ -129,20 +164,34 @@ def _shape(cell: str, **sizes: int) -> tuple[int, ...]:
     return eval(cell.replace("·", "*").replace("′", "x"), SIZES | sizes)
 
 
-def _call(module: nn.MultiheadAttention, shapes: dict[str, tuple[int, ...]], **options: Any) -> tuple[Tensor, Tensor | None]:
+def _call(
+    module: nn.MultiheadAttention, shapes: dict[str, tuple[int, ...]], **options: Any
+) -> tuple[Tensor, Tensor | None]:
     inputs = [torch.randn(shapes[name]) for name in ("query", "key", "value")]
-    masks = {name: torch.zeros(shape, dtype=torch.bool) for name, shape in shapes.items() if "mask" in name}
+    masks = {
+        name: torch.zeros(shape, dtype=torch.bool)
+        for name, shape in shapes.items()
+        if "mask" in name
+    }
     return module(*inputs, **masks, **options)
 
 
-@pytest.mark.parametrize("layout", ["one sequence", "`batch_first=False`, the default", "`batch_first=True`"])
+@pytest.mark.parametrize(
+    "layout", ["one sequence", "`batch_first=False`, the default", "`batch_first=True`"]
+)
 def test_the_three_layouts(layout: str) -> None:
     query, key, value, padding, *masks = (_shape(row[layout]) for row in _table("What goes in"))
     output, average, per_head, none = (row[layout] for row in _table("What comes out"))
     module = nn.MultiheadAttention(22, 2, kdim=13, vdim=17, batch_first="True" in layout)
     assert len(masks) == 2
     for mask in masks:
-        shapes = {"query": query, "key": key, "value": value, "key_padding_mask": padding, "attn_mask": mask}
+        shapes = {
+            "query": query,
+            "key": key,
+            "value": value,
+            "key_padding_mask": padding,
+            "attn_mask": mask,
+        }
         got, weights = _call(module, shapes)
         assert (got.shape, weights.shape) == (_shape(output), _shape(average))
         assert _call(module, shapes, average_attn_weights=False)[1].shape == _shape(per_head)
@@ -151,7 +200,9 @@ def test_the_three_layouts(layout: str) -> None:
 
 @pytest.mark.parametrize("column", APPENDED)
 def test_appended_positions(column: str) -> None:
-    rows = {row["output"].strip("`"): _shape(row[column]) for row in _table("With positions appended")}
+    rows = {
+        row["output"].strip("`"): _shape(row[column]) for row in _table("With positions appended")
+    }
     bias, zero = APPENDED[column]
     module = nn.MultiheadAttention(22, 2, add_bias_kv=bias, add_zero_attn=zero, batch_first=True)
     inputs = {"query": (3, 5, 22), "key": (3, 7, 22), "value": (3, 7, 22)}
@@ -165,16 +216,29 @@ def test_appended_positions(column: str) -> None:
 def test_the_steps(both: bool) -> None:
     module = nn.MultiheadAttention(22, 2, add_bias_kv=both, add_zero_attn=both, batch_first=True)
     query, key = torch.randn(3, 5, 22), torch.randn(3, 7, 22)
-    traced = mha_widgets.trace(module, query, key, key, attn_mask=torch.zeros(5, 7, dtype=torch.bool))
+    traced = mha_widgets.trace(
+        module, query, key, key, attn_mask=torch.zeros(5, 7, dtype=torch.bool)
+    )
     rows = {row["step"].strip("`"): row["shape"] for row in _table("On the way")}
     assert rows.pop("output") == "as `query`" and traced["output"].shape == query.shape
-    shapes = {name: _shape(cell, Sx=9 if both else 7) for name, cell in rows.items() if both or "appended" not in name}
+    shapes = {
+        name: _shape(cell, Sx=9 if both else 7)
+        for name, cell in rows.items()
+        if both or "appended" not in name
+    }
     assert {name: tuple(step.shape) for name, step in traced.items() if name != "output"} == shapes
 
 
 def test_the_parameters() -> None:
-    rows = {row["parameter"].strip("`"): (_shape(row["shape"]), row["when"]) for row in _table("What is learned")}
-    options = {"Ek = Ev = E": {}, "another Ek or Ev": {"kdim": 13, "vdim": 17}, "`add_bias_kv=True`": {"add_bias_kv": True}}
+    rows = {
+        row["parameter"].strip("`"): (_shape(row["shape"]), row["when"])
+        for row in _table("What is learned")
+    }
+    options = {
+        "Ek = Ev = E": {},
+        "another Ek or Ev": {"kdim": 13, "vdim": 17},
+        "`add_bias_kv=True`": {"add_bias_kv": True},
+    }
     for chosen in ({}, {"kdim": 13, "vdim": 17}, {"bias": False}, {"add_bias_kv": True}):
         module = nn.MultiheadAttention(22, 2, **chosen)
         for name, parameter in module.named_parameters():
@@ -190,9 +254,16 @@ def test_the_parameters() -> None:
         assert {name for name, _ in module.named_parameters()} == expected
 
 
-@pytest.mark.parametrize("layer", [nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.TransformerDecoder])
+@pytest.mark.parametrize(
+    "layer", [nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.TransformerDecoder]
+)
 def test_the_layers_have_the_masks_that_the_card_names(layer: type[nn.Module]) -> None:
-    named = set(re.findall(r"`((?:src_|tgt_|memory_)?(?:key_padding_)?mask)`", MASK_CARD.split("PyTorch's layers")[1].split("\n\n")[0]))
+    named = set(
+        re.findall(
+            r"`((?:src_|tgt_|memory_)?(?:key_padding_)?mask)`",
+            MASK_CARD.split("PyTorch's layers")[1].split("\n\n")[0],
+        )
+    )
     taken = {name for name in inspect.signature(layer.forward).parameters if name.endswith("mask")}
     assert taken and taken <= named
 
@@ -200,12 +271,28 @@ def test_the_layers_have_the_masks_that_the_card_names(layer: type[nn.Module]) -
 def test_alibi_and_padding_in_numbers_are_added_without_a_warning() -> None:
     line = re.search(r"`(\(-slopes.*)`, \(H, L, S\)", MASK_CARD)[1]
     slopes, past = torch.tensor([0.5, 0.25]), torch.ones(6, 6, dtype=torch.bool).tril()
-    names = {"slopes": slopes, "query_at": torch.arange(6)[:, None], "key_at": torch.arange(6), "past": past, "torch": torch}
+    names = {
+        "slopes": slopes,
+        "query_at": torch.arange(6)[:, None],
+        "key_at": torch.arange(6),
+        "past": past,
+        "torch": torch,
+    }
     bias = eval(line, names)
-    by_hand = [[[-slope * (i - j) if j <= i else -torch.inf for j in range(6)] for i in range(6)] for slope in (0.5, 0.25)]
+    by_hand = [
+        [[-slope * (i - j) if j <= i else -torch.inf for j in range(6)] for i in range(6)]
+        for slope in (0.5, 0.25)
+    ]
     torch.testing.assert_close(bias, torch.tensor(by_hand))
     real, x = torch.arange(6) < torch.tensor([[6], [4], [5]]), torch.randn(3, 6, 8)
     module = nn.MultiheadAttention(8, 2, batch_first=True)
     padding = mha_widgets.additive_mask(real, x.dtype)
-    _, weights = module(x, x, x, attn_mask=bias.repeat(3, 1, 1), key_padding_mask=padding, average_attn_weights=False)
+    _, weights = module(
+        x,
+        x,
+        x,
+        attn_mask=bias.repeat(3, 1, 1),
+        key_padding_mask=padding,
+        average_attn_weights=False,
+    )
     assert (weights == 0).equal(~(past & real[:, None, None, :]).expand_as(weights))

@@ -31,7 +31,9 @@ def _notebook(chapter: str) -> nbformat.NotebookNode:
 
 
 def _text(chapter: str) -> str:
-    return "\n\n".join(cell.source for cell in _notebook(chapter).cells if cell.cell_type == "markdown")
+    return "\n\n".join(
+        cell.source for cell in _notebook(chapter).cells if cell.cell_type == "markdown"
+    )
 
 
 def _prose(text: str) -> str:
@@ -50,7 +52,11 @@ def test_a_chapter_has_the_pattern(chapter: str) -> None:
     assert start, "A title, a question in bold, a picture."
     assert "**You will be able to**" in text and "**What this page assumes.**" in text
     expected = [heading for heading in PATTERN if chapter != MUSEUM or heading != "What goes wrong"]
-    assert [heading for heading in re.findall(r"^## (.+)$", text, flags=re.MULTILINE) if heading in PATTERN] == expected
+    assert [
+        heading
+        for heading in re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
+        if heading in PATTERN
+    ] == expected
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
@@ -75,36 +81,66 @@ def test_a_picture_has_a_text_and_a_caption(chapter: str) -> None:
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_a_chapter_asks_for_two_exercises_and_more(chapter: str) -> None:
-    asked = {name for cell in _notebook(chapter).cells for name in re.findall(rf'check\("({chapter}-\d+)"', cell.source)}
+    asked = {
+        name
+        for cell in _notebook(chapter).cells
+        for name in re.findall(rf'check\("({chapter}-\d+)"', cell.source)
+    }
     assert len(asked) >= 2
 
 
 @pytest.mark.parametrize("text", [*CHAPTERS, *PAGES, ROOT / "README.md"], ids=str)
 def test_it_is_spelled_in_british_english(text: str | Path) -> None:
-    found = re.findall(AMERICAN, _prose(_text(text) if isinstance(text, str) else text.read_text(encoding="utf-8")).lower())
+    found = re.findall(
+        AMERICAN,
+        _prose(_text(text) if isinstance(text, str) else text.read_text(encoding="utf-8")).lower(),
+    )
     assert set(found) <= {"resize"}
 
 
 def test_american_spelling_is_seen() -> None:
-    assert re.findall(AMERICAN, "the size of the color, initialized; a prize, seized") == ["color", "initialized"]
+    assert re.findall(AMERICAN, "the size of the color, initialized; a prize, seized") == [
+        "color",
+        "initialized",
+    ]
 
 
 def test_every_word_of_the_glossary_is_led_to_and_from() -> None:
-    terms = re.findall(r"^## (.+)\n\n((?:.+\n)+)", (BOOK / "glossary.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    terms = re.findall(
+        r"^## (.+)\n\n((?:.+\n)+)",
+        (BOOK / "glossary.md").read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
     texts = [*map(_text, CHAPTERS), *(page.read_text(encoding="utf-8") for page in PAGES)]
     linked = set(re.findall(r"glossary\.md#([\w-]+)", "".join(texts)))
     assert linked == {term.lower().replace(" ", "-") for term, _ in terms}
     for _, text in terms:
-        shown = re.search(r"See\s\[[^\]]+\]\((?:\.\./notebooks/)?([\w-]+)\.(?:ipynb|md)\)\.$", text.strip())
+        shown = re.search(
+            r"See\s\[[^\]]+\]\((?:\.\./notebooks/)?([\w-]+)\.(?:ipynb|md)\)\.$", text.strip()
+        )
         assert shown and shown[1] in [*CHAPTERS, "mask-card"], text
 
 
 def test_every_source_is_described_and_cited() -> None:
-    keys = set(re.findall(r"^@\w+\{(\w+),", (BOOK / "references.bib").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    keys = set(
+        re.findall(
+            r"^@\w+\{(\w+),",
+            (BOOK / "references.bib").read_text(encoding="utf-8"),
+            flags=re.MULTILINE,
+        )
+    )
     page = (BOOK / "bibliography.md").read_text(encoding="utf-8")
-    entries = re.findall(r'^### (.+)\n\n```\{bibliography\}\n:filter: key == "(\w+)"\n```\n\n\w', page, flags=re.MULTILINE)
+    entries = re.findall(
+        r'^### (.+)\n\n```\{bibliography\}\n:filter: key == "(\w+)"\n```\n\n\w',
+        page,
+        flags=re.MULTILINE,
+    )
     assert {key for _, key in entries} == keys
-    cited = set(re.findall(r"\{cite:[pt]\}`(\w+)`", "".join(path.read_text(encoding="utf-8") for path in PAGES)))
+    cited = set(
+        re.findall(
+            r"\{cite:[pt]\}`(\w+)`", "".join(path.read_text(encoding="utf-8") for path in PAGES)
+        )
+    )
     linked = set(re.findall(r"bibliography\.md#([\w-]+)", "".join(map(_text, CHAPTERS))))
     for name, key in entries:
         assert key in cited or re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") in linked, key

@@ -99,11 +99,17 @@ def test_no_answer_whatever_raises(odd: str) -> None:
     for name in exercises.catalog():
         verdict = exercises.check(name, ODD[odd])
         assert verdict.right is False and len(verdict.message) < 500, name
-        assert "can't be checked" not in verdict.message or odd in ("a list in itself", "unreadable"), verdict
+        assert "can't be checked" not in verdict.message or odd in (
+            "a list in itself",
+            "unreadable",
+        ), verdict
 
 
 def test_a_list_in_itself_is_no_answer_that_a_check_can_read() -> None:
-    assert "your answer can't be checked; looking at it raises RecursionError" in exercises.check("masks-1", IN_ITSELF).message
+    assert (
+        "your answer can't be checked; looking at it raises RecursionError"
+        in exercises.check("masks-1", IN_ITSELF).message
+    )
 
 
 SETTINGS = {
@@ -118,7 +124,12 @@ SETTINGS = {
 def settings() -> Iterator[Callable[[], list[object]]]:
     """Return a function that tells torch's settings; put them back at the end."""
     state = torch.get_rng_state()
-    yield lambda: [torch.get_default_dtype(), torch.is_grad_enabled(), FAST_PATH(), torch.get_rng_state().tolist()]
+    yield lambda: [
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        FAST_PATH(),
+        torch.get_rng_state().tolist(),
+    ]
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
     torch.backends.mha.set_fastpath_enabled(True)
@@ -126,11 +137,15 @@ def settings() -> Iterator[Callable[[], list[object]]]:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_what_a_reader_sets_stays_and_changes_no_verdict(setting: str, settings: Callable[[], list[object]]) -> None:
+def test_what_a_reader_sets_stays_and_changes_no_verdict(
+    setting: str, settings: Callable[[], list[object]]
+) -> None:
     SETTINGS[setting]()
     before = settings()
     for name, known in ANSWERS.items():
-        assert [exercises.check(name, answer).right for answer in known.right] == [True] * len(known.right), name
+        assert [exercises.check(name, answer).right for answer in known.right] == [True] * len(
+            known.right
+        ), name
         assert settings() == before, name
 
 
@@ -151,8 +166,12 @@ def test_inference_mode_changes_no_verdict() -> None:
         assert all(exercises.check(name, known.right[0]).right for name, known in ANSWERS.items())
 
 
-@pytest.mark.parametrize("name, sizes", [("calling-the-module-3", (8, 2)), ("build-the-module-3", (12, 3))])
-def test_a_module_that_a_reader_still_uses_stays_as_it_is(name: str, sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    "name, sizes", [("calling-the-module-3", (8, 2)), ("build-the-module-3", (12, 3))]
+)
+def test_a_module_that_a_reader_still_uses_stays_as_it_is(
+    name: str, sizes: tuple[int, int]
+) -> None:
     module = ANSWERS[name].right[0](*sizes)
     before = copy.deepcopy(module.state_dict())
     assert exercises.check(name, lambda *_: module).right is True
@@ -171,7 +190,9 @@ def test_every_exercise_stands_in_its_chapter_unanswered_and_solved() -> None:
         for cell in nbformat.read(path, as_version=4).cells:
             for name in re.findall(r'exercises\.check\("([\w-]+)"', cell.source):
                 assert name.rpartition("-")[0] == path.stem
-                text = "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+                text = "".join(
+                    output.get("data", {}).get("text/plain", "") for output in cell.outputs
+                )
                 found.setdefault(name, []).append(text.split(".")[0])
                 assert ("hide-cell" in cell.metadata.get("tags", [])) is text.startswith("Right")
     assert found == {name: ["Not answered yet", "Right"] for name in exercises.catalog()}

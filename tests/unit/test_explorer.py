@@ -30,7 +30,9 @@ def test_states_are_every_combination_the_last_control_fastest(parts: Explorer) 
 
 
 def test_an_unknown_control_is_named_with_those_there_are(parts: Explorer) -> None:
-    with pytest.raises(TypeError, match="^Parts has no control 'heads'; it has parts, row, shout.$"):
+    with pytest.raises(
+        TypeError, match="^Parts has no control 'heads'; it has parts, row, shout.$"
+    ):
         parts.view(heads=1)
 
 
@@ -40,7 +42,9 @@ def test_an_unknown_value_is_named_with_those_there_are(parts: Explorer) -> None
 
 
 def test_a_state_that_makes_no_sense_says_why(parts: Explorer) -> None:
-    with pytest.raises(ValueError, match="4 tokens can't be cut into 3 <equal> parts; choose 1 or 2."):
+    with pytest.raises(
+        ValueError, match="4 tokens can't be cut into 3 <equal> parts; choose 1 or 2."
+    ):
         parts.view(parts=3)
 
 
@@ -55,10 +59,16 @@ def test_every_value_needs_a_word() -> None:
 
 
 def test_a_toggle_is_off_at_first() -> None:
-    assert (Toggle("Shout").values, Toggle("Shout").default, Toggle("Shout", default=True).default) == ((False, True), False, True)
+    assert (
+        Toggle("Shout").values,
+        Toggle("Shout").default,
+        Toggle("Shout", default=True).default,
+    ) == ((False, True), False, True)
 
 
-def test_shown_in_jupyter_it_is_a_widget_and_one_stable_line(parts: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shown_in_jupyter_it_is_a_widget_and_one_stable_line(
+    parts: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MHA_WIDGETS_HOST", raising=False)
     bundle = parts._repr_mimebundle_()
     assert bundle["text/plain"] == "Parts explorer: parts, row, shout"
@@ -67,4 +77,7 @@ def test_shown_in_jupyter_it_is_a_widget_and_one_stable_line(parts: Explorer, mo
 
 def test_shown_in_a_book_it_is_a_page(parts: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MHA_WIDGETS_HOST", "page")
-    assert parts._repr_mimebundle_() == {"text/plain": "Parts explorer: parts, row, shout", "text/html": parts.to_html()}
+    assert parts._repr_mimebundle_() == {
+        "text/plain": "Parts explorer: parts, row, shout",
+        "text/html": parts.to_html(),
+    }

@@ -27,7 +27,9 @@ def record(explorer: Dropout | None = None, **state: Any) -> Record:
 
 def test_the_weights_before_are_those_of_the_books_sentence() -> None:
     attention = explorers.Attention()
-    np.testing.assert_allclose(record().weights, attention.compute(**attention.complete()).weights, rtol=1e-6)
+    np.testing.assert_allclose(
+        record().weights, attention.compute(**attention.complete()).weights, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("explorer", [Dropout(), Dropout(**OWN)])
@@ -35,7 +37,9 @@ def test_the_weights_before_are_those_of_the_books_sentence() -> None:
 def test_each_weight_is_dropped_or_divided(explorer: Dropout, p: float) -> None:
     for seed in range(3):
         r = record(explorer, p=p, seed=seed)
-        np.testing.assert_allclose(r.dropped[~r.crossed], (r.weights / (1 - p))[~r.crossed], rtol=1e-6)
+        np.testing.assert_allclose(
+            r.dropped[~r.crossed], (r.weights / (1 - p))[~r.crossed], rtol=1e-6
+        )
         assert (r.dropped[r.crossed] == 0).all() and r.dropped.dtype == r.weights.dtype
         np.testing.assert_allclose(r.row_sums, r.dropped.sum(axis=1), rtol=1e-6)
 
@@ -65,11 +69,17 @@ def test_a_module_that_trains_returns_dropped_weights() -> None:
     returned = mha.train()(x, x, x)[1].detach()[0]
     np.testing.assert_allclose(record(Dropout(whole), p=0.4, seed=2).dropped, returned, rtol=1e-5)
     fact = words(Dropout(), p=0.4)[-1]
-    assert fact.startswith("While nn.MultiheadAttention(…, dropout=0.4) trains, it returns weights like these; after eval()")
+    assert fact.startswith(
+        "While nn.MultiheadAttention(…, dropout=0.4) trains, it returns weights like these; after eval()"
+    )
 
 
 @pytest.mark.parametrize(
-    "state, why", [({"training": False}, "In evaluation dropout does nothing"), ({"p": 0.0, "seed": 2}, "p = 0 drops nothing")]
+    "state, why",
+    [
+        ({"training": False}, "In evaluation dropout does nothing"),
+        ({"p": 0.0, "seed": 2}, "p = 0 drops nothing"),
+    ],
 )
 def test_in_evaluation_and_at_0_nothing_happens(state: dict[str, Any], why: str) -> None:
     r = record(**state)
@@ -96,8 +106,14 @@ def test_the_mean_of_many_draws_comes_back_to_the_weights(draws: int) -> None:
     assert np.abs(r.dropped - r.weights).max() < 4 * deviation
     share, sums = (every == 0).float().mean(), every.mean(dim=0).sum(dim=-1)
     facts = words(Dropout(), p=0.2, seed=2, draws=draws)
-    assert facts[0] == f"Over {draws} draws {share:.1%} of the weights were dropped; each time, the others were × 1.25."
-    assert facts[1] == f"The mean row sums lie between {sums.min():.2f} and {sums.max():.2f}: the more draws, the closer to 1."
+    assert (
+        facts[0]
+        == f"Over {draws} draws {share:.1%} of the weights were dropped; each time, the others were × 1.25."
+    )
+    assert (
+        facts[1]
+        == f"The mean row sums lie between {sums.min():.2f} and {sums.max():.2f}: the more draws, the closer to 1."
+    )
     row, column = divmod(int(np.abs(r.dropped - r.weights).argmax()), 6)
     off = f"{r.dropped[row, column]:.2f} instead of {r.weights[row, column]:.2f}."
     assert facts[2].endswith(f"“{sentence.TOKENS[row]}” → “{sentence.TOKENS[column]}”, {off}")
@@ -127,7 +143,9 @@ def test_one_row_is_called_the_row_and_weights_that_were_0_are_not_counted() -> 
     for seed in range(3):
         r = record(one, seed=seed)
         facts = words(one, seed=seed)
-        assert facts[0].startswith(f"Dropped: {int((r.dropped[0, [0, 2]] == 0).sum())} of 2 weights;")
+        assert facts[0].startswith(
+            f"Dropped: {int((r.dropped[0, [0, 2]] == 0).sum())} of 2 weights;"
+        )
         assert facts[1] == f"The row now sums to {r.row_sums[0]:.2f}." and not r.crossed[0, 1]
 
 
@@ -138,7 +156,9 @@ def test_dropped_weights_are_crossed_in_the_map_and_in_its_table() -> None:
     assert np.stack([crosses.y, crosses.x], axis=-1).tolist() == np.argwhere(r.crossed).tolist()
     assert (np.array(after.text) == "").tolist() == r.crossed.tolist()
     assert after.text[1][2] == f"{r.dropped[1, 2]:.2f}" and (after.zmin, after.zmax) == (0, 1)
-    assert markup.tables(figure).count("<td>dropped</td>") == r.crossed.sum() and "blocked" not in markup.tables(figure)
+    assert markup.tables(figure).count(
+        "<td>dropped</td>"
+    ) == r.crossed.sum() and "blocked" not in markup.tables(figure)
     big = Dropout(torch.full((40, 40), 1 / 40))  # too small for numbers
     assert markup.tables(big.view().figure).count("<td>dropped</td>") == record(big).crossed.sum()
 
@@ -146,7 +166,11 @@ def test_dropped_weights_are_crossed_in_the_map_and_in_its_table() -> None:
 def test_the_bars_lie_beside_their_rows() -> None:
     figure, r = Dropout().view().figure, record()
     bars, one, numbers = (trace for trace in figure.data if trace.yaxis == "y3")
-    assert (bars.orientation, list(one.x), list(numbers.text)) == ("h", [1, 1], [f"{value:.2f}" for value in r.row_sums])
+    assert (bars.orientation, list(one.x), list(numbers.text)) == (
+        "h",
+        [1, 1],
+        [f"{value:.2f}" for value in r.row_sums],
+    )
     np.testing.assert_allclose(bars.x, r.row_sums, atol=1e-3)
     layout = figure.layout
     assert layout.yaxis3.domain == layout.yaxis.domain and layout.yaxis3.range == layout.yaxis.range
@@ -156,7 +180,9 @@ def test_the_bars_lie_beside_their_rows() -> None:
 
 def test_controls_that_do_nothing_say_why() -> None:
     dropout = Dropout()
-    assert dropout.view(training=False).disabled == dict.fromkeys(("p", "seed", "draws"), "In evaluation nothing is dropped.")
+    assert dropout.view(training=False).disabled == dict.fromkeys(
+        ("p", "seed", "draws"), "In evaluation nothing is dropped."
+    )
     assert dropout.view(p=0.0).disabled == dict.fromkeys(("seed", "draws"), "p = 0 drops nothing.")
     assert dropout.view().disabled == {}
 
@@ -182,14 +208,40 @@ def test_own_weights_and_tokens() -> None:
     "data, error, message",
     [
         ({"weights": [[1.0]]}, TypeError, r"^weights is a list; pass a tensor \(L, S\)"),
-        ({"weights": torch.ones(2, 3, 5) / 5}, ValueError, r"^weights has shape \(2, 3, 5\); pass one sequence, \(L, S\)"),
-        ({"weights": torch.tensor([[1.5, -0.5]])}, ValueError, "^weights holds -0.5; pass weights after the softmax"),
-        ({"weights": torch.tensor([[0.5, 0.5], [0.5, 0.7]])}, ValueError, "^Row 1 of weights sums to 1.2; pass rows that"),
-        ({"weights": torch.tensor([[torch.nan, 1.0]])}, ValueError, r"^weights holds nan at \(0, 0\)"),
-        ({**OWN, "tokens": ["a"]}, ValueError, "^tokens has 1 entries for 7 keys; pass one for each.$"),
-        ({**OWN, "query_tokens": ["a"]}, ValueError, "^query_tokens has 1 entries for 5 queries; pass one for each.$"),
+        (
+            {"weights": torch.ones(2, 3, 5) / 5},
+            ValueError,
+            r"^weights has shape \(2, 3, 5\); pass one sequence, \(L, S\)",
+        ),
+        (
+            {"weights": torch.tensor([[1.5, -0.5]])},
+            ValueError,
+            "^weights holds -0.5; pass weights after the softmax",
+        ),
+        (
+            {"weights": torch.tensor([[0.5, 0.5], [0.5, 0.7]])},
+            ValueError,
+            "^Row 1 of weights sums to 1.2; pass rows that",
+        ),
+        (
+            {"weights": torch.tensor([[torch.nan, 1.0]])},
+            ValueError,
+            r"^weights holds nan at \(0, 0\)",
+        ),
+        (
+            {**OWN, "tokens": ["a"]},
+            ValueError,
+            "^tokens has 1 entries for 7 keys; pass one for each.$",
+        ),
+        (
+            {**OWN, "query_tokens": ["a"]},
+            ValueError,
+            "^query_tokens has 1 entries for 5 queries; pass one for each.$",
+        ),
     ],
 )
-def test_data_that_do_not_fit_are_named(data: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_data_that_do_not_fit_are_named(
+    data: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         Dropout(**data)

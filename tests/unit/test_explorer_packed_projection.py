@@ -21,7 +21,9 @@ def record(explorer: explorers.PackedProjection = EXAMPLE, **state: Any) -> Any:
     return explorer.compute(**explorer.complete(**state))
 
 
-def own(num_heads: int = 5, **options: Any) -> tuple[nn.MultiheadAttention, dict[str, torch.Tensor]]:
+def own(
+    num_heads: int = 5, **options: Any
+) -> tuple[nn.MultiheadAttention, dict[str, torch.Tensor]]:
     """Return a module of 15 features and its inputs of 7 queries and 3 keys, in float64."""
     torch.manual_seed(0)
     module = nn.MultiheadAttention(15, num_heads, dtype=torch.float64, **options)
@@ -40,9 +42,16 @@ def test_the_rows_of_a_slice(third: str, num_heads: int, head: int, rows: tuple[
     np.testing.assert_array_equal(shown.weight, shown.packed[slice(*rows)])
     np.testing.assert_allclose(shown.projected, shown.x @ shown.weight.T, atol=1e-6)
     told = words(EXAMPLE, third=third, num_heads=num_heads, head=head)[0]
-    assert told.startswith(f"The {third} of head {head} comes from in_proj_weight[{rows[0]}:{rows[1]}]: its third starts at row ")
+    assert told.startswith(
+        f"The {third} of head {head} comes from in_proj_weight[{rows[0]}:{rows[1]}]: its third starts at row "
+    )
     frames = EXAMPLE.view(third=third, num_heads=num_heads, head=head).figure.layout.shapes
-    assert [(round(frame.y0 + 0.4), round(frame.y1 + 0.6)) for frame in frames] == [(0, 8), (8, 16), (16, 24), rows]
+    assert [(round(frame.y0 + 0.4), round(frame.y1 + 0.6)) for frame in frames] == [
+        (0, 8),
+        (8, 16),
+        (16, 24),
+        rows,
+    ]
     assert len({frame.line.color for frame in frames}) == 4
 
 
@@ -59,9 +68,18 @@ def test_other_widths_have_a_matrix_each(kdim: int, vdim: int) -> None:
         "The value of head 1 comes from v_proj_weight[4:8]: inputs of different widths need a matrix each: "
         f"(8, 8), (8, {kdim}), (8, {vdim})."
     )
-    assert told[4].startswith(f"state_dict: q_proj_weight (8, 8), k_proj_weight (8, {kdim}), v_proj_weight (8, {vdim}), ")
+    assert told[4].startswith(
+        f"state_dict: q_proj_weight (8, 8), k_proj_weight (8, {kdim}), v_proj_weight (8, {vdim}), "
+    )
     names = [trace.name for trace in EXAMPLE.view(kdim=kdim, vdim=vdim, third="value").figure.data]
-    assert names == ["q_proj_weight", "k_proj_weight", "v_proj_weight", "x" if vdim == 8 else "x[:, :3]", "× sliceᵀ", "= value"]
+    assert names == [
+        "q_proj_weight",
+        "k_proj_weight",
+        "v_proj_weight",
+        "x" if vdim == 8 else "x[:, :3]",
+        "× sliceᵀ",
+        "= value",
+    ]
 
 
 def test_all_by_hand_is_what_the_module_returns() -> None:
@@ -70,9 +88,14 @@ def test_all_by_hand_is_what_the_module_returns() -> None:
         x = torch.randn(6, 8)
         module = nn.MultiheadAttention(8, num_heads, bias=bias, kdim=kdim, vdim=vdim)
         shown = record(kdim=kdim, vdim=vdim, bias=bias, num_heads=num_heads)
-        np.testing.assert_allclose(shown.by_hand, module(x, x[:, :kdim], x[:, :vdim])[0].detach(), atol=1e-6)
+        np.testing.assert_allclose(
+            shown.by_hand, module(x, x[:, :kdim], x[:, :vdim])[0].detach(), atol=1e-6
+        )
         assert shown.missed < 1e-6
-    assert words(EXAMPLE)[3] == "By hand, from slices like this one, the module's output is off by 0, but for rounding."
+    assert (
+        words(EXAMPLE)[3]
+        == "By hand, from slices like this one, the module's output is off by 0, but for rounding."
+    )
 
 
 def test_packed_numbers_start_smaller() -> None:
@@ -97,7 +120,10 @@ def test_packed_numbers_start_smaller() -> None:
     ({"kdim": 5, "vdim": 3, "bias": False}, "192", "no biases"),
 ])  # fmt: skip
 def test_parameters_are_counted(state: dict[str, Any], total: str, biased: str) -> None:
-    assert words(EXAMPLE, **state)[5] == f"{total} parameters, {biased}; num_heads only decides where they are cut."
+    assert (
+        words(EXAMPLE, **state)[5]
+        == f"{total} parameters, {biased}; num_heads only decides where they are cut."
+    )
     assert ("in_proj_bias (24,)" in words(EXAMPLE, **state)[4]) == state.get("bias", True)
 
 
@@ -108,10 +134,19 @@ def test_the_product_is_told_and_drawn() -> None:
     figure = EXAMPLE.view().figure
     assert [trace.name for trace in figure.data] == ["in_proj_weight", "x", "× sliceᵀ", "= key"]
     source, weight, projected = (np.array(trace.z, dtype=float) for trace in figure.data[1:])
-    np.testing.assert_allclose(source @ weight, projected, atol=0.03)  # drawn with two or three digits
+    np.testing.assert_allclose(
+        source @ weight, projected, atol=0.03
+    )  # drawn with two or three digits
     assert figure.data[2].meta["columns"] == ["8", "9", "10", "11"]
     rows = figure.layout.yaxis
-    assert [rows.labelalias[str(row)] for row in rows.tickvals] == ["q 0", "q 4", "k 8", "k 12", "v 16", "v 20"]
+    assert [rows.labelalias[str(row)] for row in rows.tickvals] == [
+        "q 0",
+        "q 4",
+        "k 8",
+        "k 12",
+        "v 16",
+        "v 20",
+    ]
     assert rows.labelalias["9"] == "k 9"
     assert figure.layout.yaxis.scaleratio == 0.8  # rows are flatter than columns are wide
 
@@ -131,14 +166,20 @@ def test_random_numbers_stay_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.MultiheadAttention, MultiheadAttention])
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"kdim": 11}, {"kdim": 11, "vdim": 2}, {"vdim": 2, "bias": False}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bias": False}, {"kdim": 11}, {"kdim": 11, "vdim": 2}, {"vdim": 2, "bias": False}],
+)
 def test_a_module_of_the_readers_own(kind: Any, options: dict[str, Any]) -> None:
     reference, inputs = own(**options)
     module = kind(15, 5, dtype=torch.float64, **options)
     module.load_state_dict(reference.state_dict())
     packed = explorers.PackedProjection(module, **inputs, key_tokens=["a", "b", "c"])
     assert list(packed.controls) == ["num_heads", "head", "third"]
-    assert packed.prompt == "Try: choose query, then value. At which row does the framed slice start, and why there?"
+    assert (
+        packed.prompt
+        == "Try: choose query, then value. At which row does the framed slice start, and why there?"
+    )
     assert packed.controls["num_heads"].values == (1, 3, 5)
     expected = reference(*inputs.values())[0].detach()
     for third, head in itertools.product(("query", "key", "value"), (0, 4)):
@@ -151,7 +192,10 @@ def test_a_module_of_the_readers_own(kind: Any, options: dict[str, Any]) -> None
         assert made["projected"].dtype == torch.float64
         assert len(packed.code(**packed.complete(**state)).splitlines()) <= 15
         subtitle = packed.view(**state).figure.layout.annotations[-1].text
-        assert subtitle == f"head {head}, {'bias added' if options.get('bias', True) else shown.projected.shape}"
+        assert (
+            subtitle
+            == f"head {head}, {'bias added' if options.get('bias', True) else shown.projected.shape}"
+        )
     assert words(packed)[1].startswith("“a” → ")
 
 
@@ -161,17 +205,27 @@ def test_self_attention_needs_one_input_only_and_a_large_module_is_not_spelled_o
     packed = explorers.PackedProjection(module, x, tokens=list("abcde"))
     made: dict[str, Any] = {"module": module, "x": x}
     exec(packed.code(**packed.complete(third="value", head=1)), made)
-    np.testing.assert_allclose(made["projected"].detach(), record(packed, third="value", head=1).projected, atol=1e-6)
+    np.testing.assert_allclose(
+        made["projected"].detach(), record(packed, third="value", head=1).projected, atol=1e-6
+    )
     assert words(packed, third="value")[1].startswith("“a” → ")
     assert len(packed.view(num_heads=1).figure.layout.yaxis.tickvals) == 3
-    wide = explorers.PackedProjection(nn.MultiheadAttention(64, 64), torch.randn(2, 64)).view().figure.layout
+    wide = (
+        explorers.PackedProjection(nn.MultiheadAttention(64, 64), torch.randn(2, 64))
+        .view()
+        .figure.layout
+    )
     assert len(wide.yaxis.tickvals) <= 24
 
 
 def test_one_tensor_in_several_places_keeps_its_name() -> None:
     module, inputs = own()
     x, key = inputs["x"], inputs["key"]
-    for given, names in (((x, key), ["x", "key", "key"]), ((x, key, key), ["x", "key", "key"]), ((x, x, x), ["x", "x", "x"])):
+    for given, names in (
+        ((x, key), ["x", "key", "key"]),
+        ((x, key, key), ["x", "key", "key"]),
+        ((x, x, x), ["x", "x", "x"]),
+    ):
         assert explorers.PackedProjection(module, *given).names == names
     assert explorers.PackedProjection(module, x, x.clone(), x).names == ["x", "key", "x"]
 
@@ -179,17 +233,72 @@ def test_one_tensor_in_several_places_keeps_its_name() -> None:
 @pytest.mark.parametrize(
     "options, change, error, message",
     [
-        ({}, {"module": None}, ValueError, "^PackedProjection got x but no module; pass both, or neither.$"),
-        ({}, {"x": None}, ValueError, "^PackedProjection got a module but no x; pass both, or neither.$"),
-        ({}, {"module": nn.Linear(15, 15)}, TypeError, "^module is a Linear; pass an nn.MultiheadAttention, or the one of"),
-        ({"add_zero_attn": True}, {}, ValueError, "^module has add_bias_kv or add_zero_attn, which append keys that are no"),
-        ({}, {"x": torch.ones(7, 4).double()}, ValueError, r"^x has shape \(7, 4\), but the module has embed_dim=15; pass x as"),
-        ({"kdim": 11}, {"key": None}, ValueError, r"^key has shape \(7, 15\), but the module has kdim=11; pass key as \(S, 11\)"),
-        ({"vdim": 2}, {"value": None}, ValueError, r"^value has shape \(3, 15\), but the module has vdim=2; pass value as"),
-        ({}, {"x": torch.ones(7, 15)}, ValueError, "^x is torch.float32 and the module torch.float64; pass all in one type.$"),
-        ({}, {"value": torch.ones(2, 15).double()}, ValueError, "^key has 3 positions and value 2; every key needs one value.$"),
-        ({}, {"key_tokens": ["a"]}, ValueError, "^key_tokens has 1 entries for 3 keys; pass one for each.$"),
-        ({}, {"tokens": ["a"]}, ValueError, "^tokens has 1 entries for 7 positions of x; pass one for each.$"),
+        (
+            {},
+            {"module": None},
+            ValueError,
+            "^PackedProjection got x but no module; pass both, or neither.$",
+        ),
+        (
+            {},
+            {"x": None},
+            ValueError,
+            "^PackedProjection got a module but no x; pass both, or neither.$",
+        ),
+        (
+            {},
+            {"module": nn.Linear(15, 15)},
+            TypeError,
+            "^module is a Linear; pass an nn.MultiheadAttention, or the one of",
+        ),
+        (
+            {"add_zero_attn": True},
+            {},
+            ValueError,
+            "^module has add_bias_kv or add_zero_attn, which append keys that are no",
+        ),
+        (
+            {},
+            {"x": torch.ones(7, 4).double()},
+            ValueError,
+            r"^x has shape \(7, 4\), but the module has embed_dim=15; pass x as",
+        ),
+        (
+            {"kdim": 11},
+            {"key": None},
+            ValueError,
+            r"^key has shape \(7, 15\), but the module has kdim=11; pass key as \(S, 11\)",
+        ),
+        (
+            {"vdim": 2},
+            {"value": None},
+            ValueError,
+            r"^value has shape \(3, 15\), but the module has vdim=2; pass value as",
+        ),
+        (
+            {},
+            {"x": torch.ones(7, 15)},
+            ValueError,
+            "^x is torch.float32 and the module torch.float64; pass all in one type.$",
+        ),
+        (
+            {},
+            {"value": torch.ones(2, 15).double()},
+            ValueError,
+            "^key has 3 positions and value 2; every key needs one value.$",
+        ),
+        (
+            {},
+            {"key_tokens": ["a"]},
+            ValueError,
+            "^key_tokens has 1 entries for 3 keys; pass one for each.$",
+        ),
+        (
+            {},
+            {"tokens": ["a"]},
+            ValueError,
+            "^tokens has 1 entries for 7 positions of x; pass one for each.$",
+        ),
     ],
 )
 def test_data_that_do_not_fit_are_named(
@@ -201,5 +310,8 @@ def test_data_that_do_not_fit_are_named(
 
 
 def test_a_matrix_that_is_too_large_is_said() -> None:
-    with pytest.raises(ValueError, match="^module has embed_dim=129, a matrix too large to look at; pass one with at most 128.$"):
+    with pytest.raises(
+        ValueError,
+        match="^module has embed_dim=129, a matrix too large to look at; pass one with at most 128.$",
+    ):
         explorers.PackedProjection(nn.MultiheadAttention(129, 3), torch.ones(2, 129))

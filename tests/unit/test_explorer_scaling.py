@@ -23,26 +23,40 @@ def record(explorer: Scaling | None = None, **state: Any) -> Record:
 
 def test_the_scores_are_dot_products_of_seeded_random_vectors() -> None:
     generator = torch.Generator().manual_seed(3)
-    query, key = torch.randn(1000, 1, 4, generator=generator), torch.randn(1000, 7, 4, generator=generator)
+    query, key = (
+        torch.randn(1000, 1, 4, generator=generator),
+        torch.randn(1000, 7, 4, generator=generator),
+    )
     products = (query * key).sum(dim=-1)
     own = Scaling(**SMALL)
-    np.testing.assert_allclose(record(own, head_dim=4, scale=False).scores, products, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        record(own, head_dim=4, scale=False).scores, products, rtol=1e-4, atol=1e-5
+    )
     np.testing.assert_allclose(record(own, head_dim=4).scores, products / 2, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(record(own, head_dim=4, temperature=8).scores, products / 16, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        record(own, head_dim=4, temperature=8).scores, products / 16, rtol=1e-4, atol=1e-5
+    )
     assert record(own, head_dim=4).scores.dtype == np.float32
 
 
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_the_standard_deviation_is_about_the_root_of_head_dim_or_1(head_dim: int) -> None:
-    assert record(head_dim=head_dim, scale=False).scores.std() == pytest.approx(head_dim**0.5, rel=0.04)
+    assert record(head_dim=head_dim, scale=False).scores.std() == pytest.approx(
+        head_dim**0.5, rel=0.04
+    )
     assert record(head_dim=head_dim).scores.std() == pytest.approx(1, rel=0.04)
 
 
 def test_entropy_and_gradient_by_hand() -> None:
     r = record(Scaling(**SMALL), head_dim=8, temperature=2)
     weights = r.weights.astype(float)
-    np.testing.assert_allclose(weights, (e := np.exp(r.scores.astype(float))) / e.sum(axis=1, keepdims=True), rtol=1e-5)
-    entropies, slopes = -(weights * np.log(weights)).sum(axis=1), (weights * (1 - weights)).sum(axis=1)
+    np.testing.assert_allclose(
+        weights, (e := np.exp(r.scores.astype(float))) / e.sum(axis=1, keepdims=True), rtol=1e-5
+    )
+    entropies, slopes = (
+        -(weights * np.log(weights)).sum(axis=1),
+        (weights * (1 - weights)).sum(axis=1),
+    )
     assert r.entropy == pytest.approx(np.quantile(entropies, 0.5, method="lower"), rel=1e-5)
     assert r.gradient == pytest.approx(np.quantile(slopes, 0.5, method="lower"), rel=1e-5)
 
@@ -74,7 +88,10 @@ def test_with_the_scale_nothing_changes_with_head_dim() -> None:
     assert "the effective keys stay at 16.0 when scaled" in words(Scaling(), temperature=16)[4]
 
 
-@pytest.mark.parametrize("state", [{"head_dim": 32, "scale": False}, {"head_dim": 256, "temperature": 4}, {"head_dim": 1}])
+@pytest.mark.parametrize(
+    "state",
+    [{"head_dim": 32, "scale": False}, {"head_dim": 256, "temperature": 4}, {"head_dim": 1}],
+)
 def test_the_curves_go_through_the_state_shown(state: dict[str, Any]) -> None:
     r = record(**state)
     at = HEAD_DIMS.index(r.head_dim)
@@ -90,7 +107,9 @@ def test_the_curves_go_through_the_state_shown(state: dict[str, Any]) -> None:
 def test_a_temperature_of_the_root_of_head_dim_is_the_scale() -> None:
     plain, scaled = record(head_dim=64, scale=False, temperature=8), record(head_dim=64)
     np.testing.assert_allclose(plain.weights, scaled.weights, rtol=1e-6)
-    fact = "Temperature 8 without the scale is the same as temperature 1 with it: both divide by √64."
+    fact = (
+        "Temperature 8 without the scale is the same as temperature 1 with it: both divide by √64."
+    )
     assert words(Scaling(), scale=False)[-1] == fact
     assert fact not in words(Scaling())
 
@@ -98,14 +117,23 @@ def test_a_temperature_of_the_root_of_head_dim_is_the_scale() -> None:
 @pytest.mark.parametrize(
     "state, fact",
     [
-        ({}, "Dot products of 64 random features have a standard deviation of about √64 = 8; divided by 8, of 1.01 here."),
-        ({"scale": False}, "Dot products of 64 random features have a standard deviation of about √64 = 8: 8.05 here."),
+        (
+            {},
+            "Dot products of 64 random features have a standard deviation of about √64 = 8; divided by 8, of 1.01 here.",
+        ),
+        (
+            {"scale": False},
+            "Dot products of 64 random features have a standard deviation of about √64 = 8: 8.05 here.",
+        ),
         (
             {"temperature": 2},
             "Dot products of 64 random features have a standard deviation of about √64 = 8; "
             "divided by 8 and by temperature 2, of 0.50 here.",
         ),
-        ({"head_dim": 1}, "Dot products of 1 random feature have a standard deviation of about √1 = 1: 1.02 here."),
+        (
+            {"head_dim": 1},
+            "Dot products of 1 random feature have a standard deviation of about √1 = 1: 1.02 here.",
+        ),
     ],
 )
 def test_the_spread_is_told_with_what_divides_it(state: dict[str, Any], fact: str) -> None:
@@ -113,7 +141,9 @@ def test_the_spread_is_told_with_what_divides_it(state: dict[str, Any], fact: st
 
 
 def test_one_feature_has_nothing_to_scale() -> None:
-    assert Scaling().view(head_dim=1).disabled == {"scale": "√1 = 1: dividing by it changes nothing."}
+    assert Scaling().view(head_dim=1).disabled == {
+        "scale": "√1 = 1: dividing by it changes nothing."
+    }
     assert Scaling().view(head_dim=2).disabled == {}
     assert "scale" not in words(Scaling(), head_dim=1)[3]
 
@@ -122,7 +152,9 @@ def test_bars_are_sorted_and_the_table_names_their_keys() -> None:
     r, view = record(head_dim=8), Scaling().view(head_dim=8)
     bars = view.figure.data[1]
     assert bars.type == "bar" and list(bars.y) == sorted(bars.y, reverse=True)
-    assert bars.meta["columns"][0] == f"key {r.weights[0].argmax()}" and sum(bars.y) == pytest.approx(1, abs=1e-3)
+    assert bars.meta["columns"][0] == f"key {r.weights[0].argmax()}" and sum(
+        bars.y
+    ) == pytest.approx(1, abs=1e-3)
     assert f"the largest takes {r.weights[0].max():.2f}" in view.figure.layout.annotations[3].text
 
 
@@ -130,9 +162,18 @@ def test_the_distribution_keeps_its_axis_and_says_what_lies_outside() -> None:
     figure = Scaling().view(head_dim=512, scale=False).figure
     r = record(head_dim=512, scale=False)
     outside = (np.abs(r.scores) > 30.5).mean()
-    assert figure.layout.annotations[1].text == f"standard deviation {r.scores.std():.2f}, {outside:.0%} outside"
-    assert list(figure.layout.xaxis.range) == [-30, 30] == list(Scaling().view().figure.layout.xaxis.range)
-    counts = [((r.scores >= middle - 0.5) & (r.scores < middle + 0.5)).sum() for middle in range(-30, 31)]
+    assert (
+        figure.layout.annotations[1].text
+        == f"standard deviation {r.scores.std():.2f}, {outside:.0%} outside"
+    )
+    assert (
+        list(figure.layout.xaxis.range)
+        == [-30, 30]
+        == list(Scaling().view().figure.layout.xaxis.range)
+    )
+    counts = [
+        ((r.scores >= middle - 0.5) & (r.scores < middle + 0.5)).sum() for middle in range(-30, 31)
+    ]
     np.testing.assert_allclose(figure.data[0].y, np.array(counts) / max(counts), atol=1e-3)
     cells = figure.data[0].meta["cells"][0]
     assert cells[3] == f"{((r.scores >= -1) & (r.scores < 1)).mean():.1%}"
@@ -165,6 +206,8 @@ def test_own_numbers_of_keys() -> None:
         ({"seed": -1}, ValueError, "^seed is -1; pass 0 or more, below 2"),
     ],
 )
-def test_data_that_do_not_fit_are_named(data: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_data_that_do_not_fit_are_named(
+    data: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         Scaling(**data)

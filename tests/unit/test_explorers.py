@@ -16,12 +16,17 @@ from mha_widgets.explorer import Explorer
 MOST_STATES = 200
 CATALOG = explorers.catalog()
 INSTANCES = [pytest.param(explorer(), id=name) for name, explorer in CATALOG.items()]
-INSTANCES += [pytest.param(CATALOG[name](**data), id=f"{name}, own data") for name, data in OWN_DATA.items()]
+INSTANCES += [
+    pytest.param(CATALOG[name](**data), id=f"{name}, own data") for name, data in OWN_DATA.items()
+]
 
 
 def settled(explorer: Explorer) -> list[dict[str, Any]]:
     """Return up to 200 complete states that make sense, the defaults first."""
-    found = [explorer.complete(), *(explorer.complete(**state) for state in states_of(explorer, 2 * MOST_STATES))]
+    found = [
+        explorer.complete(),
+        *(explorer.complete(**state) for state in states_of(explorer, 2 * MOST_STATES)),
+    ]
     return list({tuple(state.items()): state for state in found}.values())[:MOST_STATES]
 
 
@@ -29,16 +34,24 @@ def assert_equal(made: Any, expected: Any, where: Any) -> None:
     if isinstance(made, torch.Tensor):
         expected = np.asarray(expected)
         assert made.dtype == torch.from_numpy(expected).dtype, where
-        np.testing.assert_allclose(made.detach().numpy(), expected, rtol=1e-5, atol=1e-6, err_msg=str(where))
+        np.testing.assert_allclose(
+            made.detach().numpy(), expected, rtol=1e-5, atol=1e-6, err_msg=str(where)
+        )
     else:
         assert made == expected, where
 
 
-@pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarning")  # torch's own, where masks of two types are shown
+@pytest.mark.filterwarnings(
+    "ignore:Support for mismatched:UserWarning"
+)  # torch's own, where masks of two types are shown
 @pytest.mark.parametrize("explorer", INSTANCES)
 def test_code_reproduces_the_record(explorer: Explorer) -> None:
     for state in settled(explorer):
-        made = dict(OWN_DATA[explorer.name]) if explorer.name in OWN_DATA and "your own" in explorer.code(**state) else {}
+        made = (
+            dict(OWN_DATA[explorer.name])
+            if explorer.name in OWN_DATA and "your own" in explorer.code(**state)
+            else {}
+        )
         exec(explorer.code(**state), made)
         record = explorer.compute(**state)
         names = {field.name for field in fields(record)} & made.keys()
@@ -69,7 +82,11 @@ def test_every_control_changes_what_is_seen_somewhere(explorer: Explorer) -> Non
     for state in settled(explorer):
         for name in tuple(still):
             others = [state | {name: value} for value in explorer.controls[name].values]
-            seen = {str((explorer.view(**other).figure, words(explorer, **other))) for other in others if makes_sense(explorer, other)}
+            seen = {
+                str((explorer.view(**other).figure, words(explorer, **other)))
+                for other in others
+                if makes_sense(explorer, other)
+            }
             still -= {name} if len(seen) > 1 else set()
         if not still:
             return

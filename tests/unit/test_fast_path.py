@@ -22,7 +22,9 @@ from mha_widgets.attention.fast_path import Reason, _asked, fast_path
 from mha_widgets.attention.multihead import MultiheadAttention
 
 N, H, L, E = 3, 2, 5, 22  # heads of 11 features
-pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning"
+)
 
 
 class Subclass(Tensor):
@@ -87,15 +89,21 @@ class Call:
         """Count how often torch really calls its native operation, also if it, or what comes in its place, fails."""
         module, *inputs = self.arguments()
         real = torch._native_multi_head_attention
-        with self.mode(), mock.patch.object(torch, "_native_multi_head_attention", side_effect=real) as native:
-            # Errors that come after the decision: mixed types, a nested tensor, is_causal alone, a mask for other heads.
-            with suppress(AssertionError, RuntimeError):
-                module(*inputs, **self.masks, **self.forward)
+        with (
+            self.mode(),
+            mock.patch.object(torch, "_native_multi_head_attention", side_effect=real) as native,
+            # Errors after the decision: mixed types, a nested tensor, is_causal alone, a mask for
+            # other heads.
+            suppress(AssertionError, RuntimeError),
+        ):
+            module(*inputs, **self.masks, **self.forward)
         return native.call_count == 1
 
 
 def nested(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    sequences = torch.nested.nested_tensor([x[0, :3], x[1], x[2, :2]], requires_grad=x.requires_grad)
+    sequences = torch.nested.nested_tensor(
+        [x[0, :3], x[1], x[2, :2]], requires_grad=x.requires_grad
+    )
     return sequences, sequences, sequences
 
 
@@ -104,7 +112,11 @@ def change_type(name: str) -> Callable[[nn.Module], None]:
         parameter = getattr(module, name)
         if parameter is not None:
             other = torch.float64 if parameter.dtype == torch.float32 else torch.float32
-            setattr(module, name, nn.Parameter(parameter.detach().to(other), requires_grad=parameter.requires_grad))
+            setattr(
+                module,
+                name,
+                nn.Parameter(parameter.detach().to(other), requires_grad=parameter.requires_grad),
+            )
 
     return change
 
@@ -147,7 +159,11 @@ ONE = {
         "torch.backends.mha.set_fastpath_enabled(True) switches it on",
         "not torch.backends.mha.get_fastpath_enabled()",
     ),
-    "one sequence": ({"given": lambda x: (x[0],) * 3}, "query has 2 dimensions and not 3", "not query.dim() == 3"),
+    "one sequence": (
+        {"given": lambda x: (x[0],) * 3},
+        "query has 2 dimensions and not 3",
+        "not query.dim() == 3",
+    ),
     "key apart": (
         {"given": lambda x: (x, x.clone(), x)},
         "query, key and value are not one and the same tensor",
@@ -168,18 +184,42 @@ ONE = {
         "query is torch.float32 and in_proj_bias is torch.float64",
         "self.in_proj_bias is not None and query.dtype != self.in_proj_bias.dtype",
     ),
-    "kdim": ({"build": {"kdim": 13}}, "kdim or vdim differs from embed_dim", "self.in_proj_weight is None"),
+    "kdim": (
+        {"build": {"kdim": 13}},
+        "kdim or vdim differs from embed_dim",
+        "self.in_proj_weight is None",
+    ),
     "vdim": ({"build": {"vdim": 13}}, "there is no in_proj_weight", "self.in_proj_weight is None"),
     "type of in_proj_weight": (
         {"adapt": change_type("in_proj_weight")},
         "query is torch.float32 and in_proj_weight is torch.float64",
         "query.dtype != self.in_proj_weight.dtype",
     ),
-    "training": ({"training": True}, "the module is in training mode; call module.eval()", "self.training"),
-    "odd heads": ({"build": {"num_heads": 11}}, "the number of heads is odd: 11", "(self.num_heads % 2) != 0"),
-    "batch second": ({"build": {"batch_first": False}}, "batch_first=False", "not self.batch_first"),
-    "add_bias_kv": ({"build": {"add_bias_kv": True}}, "add_bias_kv=True", "self.bias_k is not None"),
-    "add_zero_attn": ({"build": {"add_zero_attn": True}}, "add_zero_attn=True", "self.add_zero_attn"),
+    "training": (
+        {"training": True},
+        "the module is in training mode; call module.eval()",
+        "self.training",
+    ),
+    "odd heads": (
+        {"build": {"num_heads": 11}},
+        "the number of heads is odd: 11",
+        "(self.num_heads % 2) != 0",
+    ),
+    "batch second": (
+        {"build": {"batch_first": False}},
+        "batch_first=False",
+        "not self.batch_first",
+    ),
+    "add_bias_kv": (
+        {"build": {"add_bias_kv": True}},
+        "add_bias_kv=True",
+        "self.bias_k is not None",
+    ),
+    "add_zero_attn": (
+        {"build": {"add_zero_attn": True}},
+        "add_zero_attn=True",
+        "self.add_zero_attn",
+    ),
     "nested, attn_mask": (
         {"given": nested, "masks": {"attn_mask": boolean(L, L)}},
         "query is a NestedTensor, which says itself what is padding, and there is a mask too",
@@ -243,7 +283,9 @@ def test_tracing_alone_is_a_reason() -> None:
     seen: list[tuple[Reason, ...]] = []
 
     def attend(x: Tensor) -> Tensor:
-        with torch._C.DisableTorchFunction():  # a mode of functions, which tracing brings along, is a reason of its own
+        with (
+            torch._C.DisableTorchFunction()
+        ):  # a mode of functions, which tracing brings along, is a reason of its own
             seen.append(fast_path(module, x, x, x))
             return module(x, x, x)[0]
 
@@ -260,9 +302,23 @@ def test_every_reason_of_torch_is_tested_alone() -> None:
 
 
 def test_several_reasons_come_in_the_order_in_which_torch_asks() -> None:
-    build = {"bias": False, "num_heads": 11, "batch_first": False, "add_bias_kv": True, "add_zero_attn": True, "kdim": 13}
+    build = {
+        "bias": False,
+        "num_heads": 11,
+        "batch_first": False,
+        "add_bias_kv": True,
+        "add_zero_attn": True,
+        "kdim": 13,
+    }
     masks = {"attn_mask": torch.zeros(N * 11, L, L), "key_padding_mask": torch.zeros(N, L)}
-    call = Call(build, training=True, gradients="input", masks=masks, around=switched_off, given=lambda x: (x, x, x.clone()))
+    call = Call(
+        build,
+        training=True,
+        gradients="input",
+        masks=masks,
+        around=switched_off,
+        given=lambda x: (x, x, x.clone()),
+    )
     assert [reason.condition for reason in call.reasons()] == [
         "attn_mask is not None and torch.is_floating_point(attn_mask) or "
         "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
@@ -301,20 +357,36 @@ def test_the_condition_holds_as_code(changes: dict[str, Any], _: str, condition:
         module, query, key, value = call.arguments()
         names = vars(activation) | {"self": module, "query": query, "key": key, "value": value}
         names |= {"attn_mask": None, "key_padding_mask": None} | call.masks
-        parameters = (module.in_proj_weight, module.in_proj_bias, module.out_proj.weight, module.out_proj.bias)
+        parameters = (
+            module.in_proj_weight,
+            module.in_proj_bias,
+            module.out_proj.weight,
+            module.out_proj.bias,
+        )
         with call.mode():
-            assert eval(condition, names | {"tensor_args": (query, key, value, *parameters)}) is expected
+            assert (
+                eval(condition, names | {"tensor_args": (query, key, value, *parameters)})
+                is expected
+            )
 
 
 # what makes no difference
 
 
-@pytest.mark.parametrize("forward", [{}, {"need_weights": False}, {"average_attn_weights": False}, {"is_causal": True}])
+@pytest.mark.parametrize(
+    "forward", [{}, {"need_weights": False}, {"average_attn_weights": False}, {"is_causal": True}]
+)
 @pytest.mark.parametrize("masks", [{}, {"attn_mask": boolean(L, L)}], ids=["no mask", "mask"])
-@pytest.mark.parametrize("build", [{}, {"bias": False}, {"dropout": 0.3}, {"kdim": E, "vdim": E}], ids=str)
-def test_what_is_returned_makes_no_difference(build: dict[str, Any], masks: dict[str, Tensor], forward: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "build", [{}, {"bias": False}, {"dropout": 0.3}, {"kdim": E, "vdim": E}], ids=str
+)
+def test_what_is_returned_makes_no_difference(
+    build: dict[str, Any], masks: dict[str, Tensor], forward: dict[str, Any]
+) -> None:
     call = Call(build, masks=masks, forward=forward)
-    assert [reason.condition for reason in call.reasons()] == (["self.in_proj_bias is None"] if "bias" in build else [])
+    assert [reason.condition for reason in call.reasons()] == (
+        ["self.in_proj_bias is None"] if "bias" in build else []
+    )
     assert call.is_native() == ("bias" not in build)
 
 
@@ -384,7 +456,11 @@ def calls(draw: st.DrawFn) -> Call:
     merged: dict[str, Any] = {"build": {}, "masks": {}}
     adapts, arounds = [], []
     for changes in (CHANGES[name] for name in names):
-        merged |= {name: value for name, value in changes.items() if name not in ("build", "masks", "adapt", "around")}
+        merged |= {
+            name: value
+            for name, value in changes.items()
+            if name not in ("build", "masks", "adapt", "around")
+        }
         merged["build"] = merged["build"] | changes.get("build", {})
         merged["masks"] = merged["masks"] | changes.get("masks", {})
         adapts += [changes["adapt"]] if "adapt" in changes else []
@@ -398,8 +474,17 @@ def calls(draw: st.DrawFn) -> Call:
             yield
 
     flag = st.booleans()
-    forward = {"need_weights": draw(flag), "average_attn_weights": draw(flag), "is_causal": draw(flag)}
-    return Call(**merged, forward=forward, adapt=lambda module: [adapt(module) for adapt in adapts], around=around)
+    forward = {
+        "need_weights": draw(flag),
+        "average_attn_weights": draw(flag),
+        "is_causal": draw(flag),
+    }
+    return Call(
+        **merged,
+        forward=forward,
+        adapt=lambda module: [adapt(module) for adapt in adapts],
+        around=around,
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*mismatched key_padding_mask:UserWarning")

@@ -36,14 +36,18 @@ def uniform(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> T
 def inputs(dtype: torch.dtype = torch.float64, **sizes: int) -> tuple[Tensor, Tensor, Tensor]:
     N, L, S, E, Ev = (SIZES | sizes).values()
     shapes = (N, L, E), (N, S, E), (N, S, Ev)
-    query, key, value = (uniform(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes))
+    query, key, value = (
+        uniform(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes)
+    )
     return query, key, value
 
 
 def assert_same_gradients(ours: Tensor, theirs: Tensor, leaves: list[Tensor]) -> None:
     upstream = uniform(*theirs.shape, dtype=theirs.dtype, seed=9)
     expected = torch.autograd.grad(theirs, leaves, upstream)
-    for our_gradient, their_gradient in zip(torch.autograd.grad(ours, leaves, upstream), expected, strict=True):
+    for our_gradient, their_gradient in zip(
+        torch.autograd.grad(ours, leaves, upstream), expected, strict=True
+    ):
         assert_same(our_gradient, their_gradient)
 
 
@@ -55,7 +59,9 @@ def softmax_cases(draw: st.DrawFn) -> tuple[Tensor, int]:
     shape = draw(st.lists(st.integers(0, 5), max_size=3))
     dim = draw(st.integers(-max(len(shape), 1), max(len(shape), 1) - 1))
     seed, dtype = draw(st.integers(0, 999)), draw(st.sampled_from(EXACT))
-    scores = uniform(*shape, dtype=dtype, seed=seed) * draw(st.sampled_from([0.0, 1.0, 30.0, 1e4, 1e38]))
+    scores = uniform(*shape, dtype=dtype, seed=seed) * draw(
+        st.sampled_from([0.0, 1.0, 30.0, 1e4, 1e38])
+    )
     blocked = uniform(*shape, seed=seed + 1) < draw(st.sampled_from([-1.0, 0.0, 0.8, 1.0]))
     return scores.masked_fill(blocked, -math.inf).requires_grad_(), dim
 
@@ -94,7 +100,9 @@ def test_softmax_needs_floating_point(dtype: torch.dtype) -> None:
     scores = torch.ones(3, dtype=dtype)
     with pytest.raises(RuntimeError) as theirs:  # torch raises a subclass of RuntimeError
         torch.softmax(scores, 0)
-    with pytest.raises(RuntimeError, match=rf"floating-point scores, but got {dtype}; .*\.float\(\)") as ours:
+    with pytest.raises(
+        RuntimeError, match=rf"floating-point scores, but got {dtype}; .*\.float\(\)"
+    ) as ours:
         softmax(scores, 0)
     assert isinstance(theirs.value, ours.type)
 
@@ -128,7 +136,9 @@ def masks(draw: st.DrawFn, shape: tuple[int, ...], dtype: torch.dtype) -> dict[s
     if kind in ("none", "causal"):
         return {"is_causal": kind == "causal"}
     shape, seed = draw(repeated(shape)), draw(st.integers(0, 999))
-    allowed = uniform(*shape, seed=seed) > draw(st.sampled_from([-1.0, -0.5, 0.5, 1.0]))  # all, most, few, none
+    allowed = uniform(*shape, seed=seed) > draw(
+        st.sampled_from([-1.0, -0.5, 0.5, 1.0])
+    )  # all, most, few, none
     if kind == "boolean":
         return {"attn_mask": allowed}
     blocked = draw(st.sampled_from([-math.inf, -20.0, 0.0]))
@@ -141,23 +151,32 @@ def attention_cases(draw: st.DrawFn) -> tuple[list[Tensor], dict[str, Any]]:
     dtype, seed = draw(st.sampled_from(EXACT)), draw(st.integers(0, 999))
     L, S, E, Ev = draw(st.permutations([5, 7, 11, 13]))
     leading = draw(st.sampled_from([(), (2,), (2, 3)]))
-    alike = draw(st.booleans())  # torch's fast kernel takes only query, key, value of the same leading sizes
+    alike = draw(
+        st.booleans()
+    )  # torch's fast kernel takes only query, key, value of the same leading sizes
     of_query, of_key, of_value = (leading if alike else draw(repeated(leading)) for _ in range(3))
     shapes = (*of_query, L, E), (*of_key, S, E), (*of_value, S, E if alike else Ev)
-    tensors = [uniform(*shape, dtype=dtype, seed=seed + i).requires_grad_() for i, shape in enumerate(shapes)]
+    tensors = [
+        uniform(*shape, dtype=dtype, seed=seed + i).requires_grad_()
+        for i, shape in enumerate(shapes)
+    ]
     kwargs = draw(masks((*torch.broadcast_shapes(of_query, of_key), L, S), dtype))
     kwargs["scale"] = draw(st.sampled_from([None, 0.0, -0.7, 1.3]))
     return tensors, kwargs
 
 
-def reference(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **kwargs: Any) -> Tensor:
+def reference(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **kwargs: Any
+) -> Tensor:
     """Call torch, around two faults of its fast kernel on CPU, which takes 4-D inputs of equal leading sizes."""
     if attn_mask is not None:
         attn_mask = torch.atleast_2d(attn_mask)  # it fails on a mask (S,)
     backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
     scale = kwargs["scale"]
     if kwargs.get("is_causal") and scale is not None and scale <= 0:
-        backends = [SDPBackend.MATH]  # it multiplies the -inf of is_causal by the scale: NaN unless that is above 0
+        backends = [
+            SDPBackend.MATH
+        ]  # it multiplies the -inf of is_causal by the scale: NaN unless that is above 0
     with sdpa_kernel(backends):
         return F.scaled_dot_product_attention(query, key, value, attn_mask, **kwargs)
 
@@ -187,7 +206,9 @@ def test_weights_are_what_torch_averages_with(case: tuple[list[Tensor], dict[str
 
 @pytest.mark.parametrize("as_float", [False, True])
 @pytest.mark.parametrize("dtype", EXACT)
-def test_a_row_without_keys_is_zero_and_passes_no_nan_back(dtype: torch.dtype, as_float: bool) -> None:
+def test_a_row_without_keys_is_zero_and_passes_no_nan_back(
+    dtype: torch.dtype, as_float: bool
+) -> None:
     query, key, value = (tensor.requires_grad_() for tensor in inputs(dtype))
     mask = torch.ones(5, 7, dtype=torch.bool)
     mask[3] = False
@@ -203,9 +224,14 @@ def test_a_row_without_keys_is_zero_and_passes_no_nan_back(dtype: torch.dtype, a
 
 
 def test_by_hand() -> None:
-    query, key = torch.tensor([[2.0 * math.log(3), 0, 0, 0]]), torch.tensor([[1.0, 0, 0, 0], [0.0, 1, 0, 0]])
+    query, key = (
+        torch.tensor([[2.0 * math.log(3), 0, 0, 0]]),
+        torch.tensor([[1.0, 0, 0, 0], [0.0, 1, 0, 0]]),
+    )
     value = torch.tensor([[4.0], [8.0]])
-    output, weights = scaled_dot_product_attention(query, key, value, need_weights=True)  # scale 1 / sqrt(4)
+    output, weights = scaled_dot_product_attention(
+        query, key, value, need_weights=True
+    )  # scale 1 / sqrt(4)
     assert_same(weights, torch.tensor([[0.75, 0.25]]))
     assert_same(output, torch.tensor([[5.0]]))
 
@@ -214,7 +240,9 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("kind", ["none", "causal", "boolean", "float"])
-@pytest.mark.parametrize("size", [{"S": 0}, {"L": 0}, {"N": 0}, {"Ev": 0}, {"E": 0}, {"L": 1, "S": 1}])
+@pytest.mark.parametrize(
+    "size", [{"S": 0}, {"L": 0}, {"N": 0}, {"Ev": 0}, {"E": 0}, {"L": 1, "S": 1}]
+)
 def test_empty_and_single(size: dict[str, int], kind: str) -> None:
     query, key, value = (tensor.requires_grad_() for tensor in inputs(**size))
     allowed = uniform(query.shape[-2], key.shape[-2], seed=3) > 0
@@ -230,7 +258,10 @@ def test_empty_and_single(size: dict[str, int], kind: str) -> None:
 @pytest.mark.parametrize("dtype", EXACT)
 def test_scores_of_ten_thousands(dtype: torch.dtype) -> None:
     query, key, value = inputs(dtype)
-    query, key = (100 * query).round() * 10, (100 * key).round()  # whole numbers: their products are exact
+    query, key = (
+        (100 * query).round() * 10,
+        (100 * key).round(),
+    )  # whole numbers: their products are exact
     assert (query @ key.mT).abs().max() > 1e4
     ours = scaled_dot_product_attention(query, key, value, scale=1.0)
     assert_same(ours, F.scaled_dot_product_attention(query, key, value, scale=1.0))
@@ -243,7 +274,9 @@ def test_non_contiguous_inputs(dtype: torch.dtype) -> None:
     value = uniform(2, 11, 14, dtype=dtype, seed=2).mT[:, ::2]
     mask = (uniform(7, 5, seed=3) > -0.5).mT
     assert not any(tensor.is_contiguous() for tensor in (query, key, value, mask))
-    expected = F.scaled_dot_product_attention(*(tensor.contiguous() for tensor in (query, key, value, mask)))
+    expected = F.scaled_dot_product_attention(
+        *(tensor.contiguous() for tensor in (query, key, value, mask))
+    )
     assert_same(scaled_dot_product_attention(query, key, value, mask), expected)
 
 
@@ -260,7 +293,9 @@ def test_half_precision(dtype: torch.dtype) -> None:
 def test_a_float32_mask_keeps_its_range(dtype: torch.dtype) -> None:
     query, key, value = inputs(dtype)
     mask = torch.zeros(5, 7)
-    mask[1] = -1e9  # beyond float16, where it would become -inf and the row zero instead of the mean
+    mask[
+        1
+    ] = -1e9  # beyond float16, where it would become -inf and the row zero instead of the mean
     ours, weights = scaled_dot_product_attention(query, key, value, mask, need_weights=True)
     theirs = F.scaled_dot_product_attention(query, key, value, mask)
     atol = 1e-12 if dtype == torch.float64 else 2 * torch.finfo(dtype).eps
@@ -306,9 +341,13 @@ def test_dropout_zeroes_a_share_and_divides_the_rest() -> None:
     query, key, value = inputs(L=101, S=103)
     _, full = scaled_dot_product_attention(query, key, value, need_weights=True)
     torch.manual_seed(0)
-    output, dropped = scaled_dot_product_attention(query, key, value, dropout_p=0.25, need_weights=True)
+    output, dropped = scaled_dot_product_attention(
+        query, key, value, dropout_p=0.25, need_weights=True
+    )
     kept = dropped != 0
-    assert abs((~kept).double().mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / kept.numel())  # four deviations
+    assert abs((~kept).double().mean() - 0.25) < 4 * math.sqrt(
+        0.25 * 0.75 / kept.numel()
+    )  # four deviations
     assert_same(dropped, torch.where(kept, full / 0.75, 0.0))
     assert_same(output, dropped @ value)
 
@@ -328,7 +367,9 @@ def test_compiles_to_one_graph(kind: str) -> None:
     allowed = uniform(5, 7, seed=3) > 0
     mask = {"boolean": allowed, "float": uniform(5, 7, seed=4)}.get(kind)
     graph = torch.compile(scaled_dot_product_attention, fullgraph=True, backend="eager")
-    ours = graph(query, key, value, mask, is_causal=kind == "causal", need_weights=kind == "weights")
+    ours = graph(
+        query, key, value, mask, is_causal=kind == "causal", need_weights=kind == "weights"
+    )
     theirs = F.scaled_dot_product_attention(query, key, value, mask, is_causal=kind == "causal")
     assert_same(ours[0] if kind == "weights" else ours, theirs)
 
@@ -341,12 +382,16 @@ def test_second_derivatives(mask: Tensor | None) -> None:
     assert torch.autograd.gradgradcheck(scaled_dot_product_attention, tensors)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's jvp still uses it
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script:DeprecationWarning"
+)  # torch's jvp still uses it
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_forward_mode_derivatives(is_causal: bool) -> None:
     tensors = inputs()
     tangents = tuple(uniform(*tensor.shape, seed=7 + i) for i, tensor in enumerate(tensors))
-    ours = torch.func.jvp(lambda *t: scaled_dot_product_attention(*t, is_causal=is_causal), tensors, tangents)
+    ours = torch.func.jvp(
+        lambda *t: scaled_dot_product_attention(*t, is_causal=is_causal), tensors, tangents
+    )
     with sdpa_kernel(SDPBackend.MATH):
         theirs = torch.func.jvp(
             lambda *t: F.scaled_dot_product_attention(*t, is_causal=is_causal),
@@ -371,25 +416,43 @@ WRONG = {
     "query is 1-D": ({"query": QUERY[0, 0]}, ["query (3,)", "at least 2 dimensions", "(L, E)"]),
     "value is 1-D": ({"value": VALUE[0, 0]}, ["value (11,)", "at least 2 dimensions", "(S, Ev)"]),
     "key type": ({"key": KEY.double()}, ["query torch.float32, key torch.float64", ".to(dtype)"]),
-    "value type": ({"value": VALUE.half()}, ["value torch.float16", "one floating type", ".to(dtype)"]),
+    "value type": (
+        {"value": VALUE.half()},
+        ["value torch.float16", "one floating type", ".to(dtype)"],
+    ),
     "E differs": ({"key": KEY[..., :2]}, ["query (2, 5, 3), key (2, 7, 2)", "same last size E"]),
     "S differs": ({"value": VALUE[:, :6]}, ["key (2, 7, 3) and value (2, 6, 11)", "same length S"]),
     "N differs": ({"key": KEY[[0, 0, 0]]}, ["query (2, 5, 3), key (3, 7, 3)", "same, or 1"]),
     "N of value": ({"value": VALUE[[0, 0, 0]]}, ["value (3, 7, 11)", "same, or 1"]),
     "N, with a mask": ({"key": KEY[[0, 0, 0]], "attn_mask": MASK}, ["key (3, 7, 3)", "same, or 1"]),
     "dropout_p": ({"dropout_p": 1.5}, ["from 0 to 1", "but got 1.5"]),
-    "two masks": ({"attn_mask": MASK, "is_causal": True}, ["both", "causal_mask(L, S) & attn_mask"]),
+    "two masks": (
+        {"attn_mask": MASK, "is_causal": True},
+        ["both", "causal_mask(L, S) & attn_mask"],
+    ),
     "two masks, float": (
         {"attn_mask": MASK.float(), "is_causal": True},
         ["both", "additive_mask(causal_mask(L, S)) + attn_mask"],
     ),
-    "integer mask": ({"attn_mask": MASK.long()}, ["attn_mask of torch.int64", "True = may look", "mask != 0"]),
-    "double mask": ({"attn_mask": MASK.double()}, ["attn_mask of torch.float64", "mask.to(torch.float32)"]),
+    "integer mask": (
+        {"attn_mask": MASK.long()},
+        ["attn_mask of torch.int64", "True = may look", "mask != 0"],
+    ),
+    "double mask": (
+        {"attn_mask": MASK.double()},
+        ["attn_mask of torch.float64", "mask.to(torch.float32)"],
+    ),
     "mask sizes": ({"attn_mask": MASK[:, :6]}, ["shape (5, 6)", "(..., L, S) = (2, 5, 7)"]),
-    "mask of (N, S)": ({"attn_mask": MASK[:2]}, ["shape (2, 7)", "mask[:, None, :]", "padding mask"]),
+    "mask of (N, S)": (
+        {"attn_mask": MASK[:2]},
+        ["shape (2, 7)", "mask[:, None, :]", "padding mask"],
+    ),
     "mask of another N": ({"attn_mask": MASK.expand(3, 5, 7)}, ["shape (3, 5, 7)", "(2, 5, 7)"]),
     "mask of more axes": ({"attn_mask": MASK[None, None]}, ["shape (1, 1, 5, 7)", "(2, 5, 7)"]),
-    "query is an array": ({"query": QUERY.numpy()}, ["query must be a tensor", "ndarray", "torch.tensor(query)"]),
+    "query is an array": (
+        {"query": QUERY.numpy()},
+        ["query must be a tensor", "ndarray", "torch.tensor(query)"],
+    ),
     "value is missing": ({"value": None}, ["value must be a tensor", "NoneType"]),
     "mask is a list": ({"attn_mask": MASK.tolist()}, ["attn_mask must be a tensor", "list"]),
 }

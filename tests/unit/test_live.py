@@ -25,7 +25,9 @@ def drawn(figure: go.Figure) -> dict[str, Any]:
     for trace in plain["data"]:
         trace.pop("uid", None)
     layout = filled(plain["layout"])
-    return plain | {"layout": {key: value for key, value in layout.items() if key not in ("width", "height")}}
+    return plain | {
+        "layout": {key: value for key, value in layout.items() if key not in ("width", "height")}
+    }
 
 
 def move(live: Live, name: str, value: Hashable) -> None:
@@ -41,7 +43,9 @@ def value(live: Live, name: str) -> Hashable:
 
 def filled(tree: dict[str, Any]) -> dict[str, Any]:
     """Return a tree of dictionaries without its empty ones."""
-    kept = ((key, filled(value) if isinstance(value, dict) else value) for key, value in tree.items())
+    kept = (
+        (key, filled(value) if isinstance(value, dict) else value) for key, value in tree.items()
+    )
     return {key: value for key, value in kept if value != {}}
 
 
@@ -54,7 +58,9 @@ def test_the_figure_follows_the_controls(name: str) -> None:
             move(live, control, value)
         view = explorer.view(**state)
         assert drawn(live.figure) == drawn(view.figure), state
-        assert {control for control, widget in live.controls.items() if widget.disabled} == set(view.disabled)
+        assert {control for control, widget in live.controls.items() if widget.disabled} == set(
+            view.disabled
+        )
 
 
 def test_one_change_is_one_message(parts: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,12 +81,18 @@ def test_a_state_that_makes_no_sense_is_said_and_the_last_figure_stays(parts: Ex
     assert message in told
     assert drawn(live.figure) == before
     move(live, "parts", 1)
-    assert message not in [child.value for child in live.widget.children if isinstance(child, widgets.HTML)]
+    assert message not in [
+        child.value for child in live.widget.children if isinstance(child, widgets.HTML)
+    ]
 
 
 def test_kinds_of_controls(parts: Explorer) -> None:
     kinds = {name: type(widget) for name, widget in Live(parts).controls.items()}
-    assert kinds == {"parts": widgets.ToggleButtons, "row": widgets.SelectionSlider, "shout": widgets.Checkbox}
+    assert kinds == {
+        "parts": widgets.ToggleButtons,
+        "row": widgets.SelectionSlider,
+        "shout": widgets.Checkbox,
+    }
 
 
 def test_on_a_dark_ground_the_figure_is_dark(parts: Explorer) -> None:
@@ -89,7 +101,10 @@ def test_on_a_dark_ground_the_figure_is_dark(parts: Explorer) -> None:
     move(live, "parts", 2)
     move(live, "shout", True)
     ink, cross = COLOURS["ink"][1], COLOURS["cross"][1]
-    assert (live.figure.layout.annotations[0].font.color, live.figure.data[1].marker.line.color) == (ink, cross)
+    assert (
+        live.figure.layout.annotations[0].font.color,
+        live.figure.data[1].marker.line.color,
+    ) == (ink, cross)
     live._screen.dark = False
     assert drawn(live.figure) == drawn(parts.view(parts=2, shout=True).figure)
 
@@ -100,7 +115,9 @@ def test_in_little_room_the_maps_are_stacked() -> None:
     meta = live.figure.layout.meta
     assert (live.figure.layout.width, live.figure.layout.height) == (400, meta["narrow"]["height"])
     assert list(live.figure.layout.xaxis2.domain) == meta["narrow"]["xaxis2"]["domain"]
-    assert [a.y for a in live.figure.layout.annotations] == [a["y"] for a in meta["narrow"]["annotations"]]
+    assert [a.y for a in live.figure.layout.annotations] == [
+        a["y"] for a in meta["narrow"]["annotations"]
+    ]
     live._screen.width = 900
     assert drawn(live.figure) == drawn(explorers.Attention().view().figure)
 
@@ -108,7 +125,9 @@ def test_in_little_room_the_maps_are_stacked() -> None:
 def test_tokens_are_literal(hostile: Explorer) -> None:
     live = Live(hostile)
     move(live, "row", 2)
-    told = " ".join(child.value for child in live.widget.children if isinstance(child, widgets.HTML))
+    told = " ".join(
+        child.value for child in live.widget.children if isinstance(child, widgets.HTML)
+    )
     assert '<b class="mha-key">&lt;/script&gt;</b>' in told
     assert "</script>" not in told
 
@@ -144,7 +163,10 @@ def test_an_error_of_any_kind_is_said(parts: Explorer, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(parts, "compute", fail)
     move(live, "parts", 2)
-    assert live._error.value == '<p class="mha-error" role="alert">TypeError: a &lt;hook&gt; failed</p>'
+    assert (
+        live._error.value
+        == '<p class="mha-error" role="alert">TypeError: a &lt;hook&gt; failed</p>'
+    )
 
 
 def test_a_set_that_makes_no_sense_is_said_and_the_last_figure_stays(parts: Explorer) -> None:
@@ -181,10 +203,15 @@ def test_controls_moved_from_several_threads_end_in_the_last_state_with_its_numb
             for place in (True, False):
                 live.controls[name].value = place
 
-    threads = [threading.Thread(target=moves, args=[name]) for name in ("batch_first", "add_zero_attn", "bias", "training")]
+    threads = [
+        threading.Thread(target=moves, args=[name])
+        for name in ("batch_first", "add_zero_attn", "bias", "training")
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert explorer.state == explorer.state | dict.fromkeys(("batch_first", "add_zero_attn", "bias", "training"), False)
+    assert explorer.state == explorer.state | dict.fromkeys(
+        ("batch_first", "add_zero_attn", "bias", "training"), False
+    )
     assert drawn(live.figure) == drawn(explorer.view(**explorer.state).figure)

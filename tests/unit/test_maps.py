@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,9 @@ from mha_widgets.figures.panels import TIGHTEST, TITLE_LETTER, WIDE, draw, liter
 from mha_widgets.hosts import markup
 
 VALUES = np.arange(15.0).reshape(3, 5) / 14
-ONE = Map("Weights", "rows sum to 1", VALUES, ["a", "b", "c"], ["p", "q", "r", "s", "t"], colours="weight")
+ONE = Map(
+    "Weights", "rows sum to 1", VALUES, ["a", "b", "c"], ["p", "q", "r", "s", "t"], colours="weight"
+)
 
 
 def test_rows_are_queries_from_the_top_and_columns_keys() -> None:
@@ -37,7 +41,12 @@ def test_marks_stand_on_the_cells_that_they_name() -> None:
     assert heatmap.type == "heatmap"
     assert (crosses.x.tolist(), crosses.y.tolist(), crosses.marker.symbol) == ([4], [0], "x-thin")
     assert (words.x.tolist(), words.y.tolist(), words.text) == ([1], [2], "NaN")
-    assert (np.nanmin(stripes.x), np.nanmax(stripes.x), np.nanmin(stripes.y), np.nanmax(stripes.y)) == (0.5, 1.5, 1.5, 2.5)
+    assert (
+        np.nanmin(stripes.x),
+        np.nanmax(stripes.x),
+        np.nanmin(stripes.y),
+        np.nanmax(stripes.y),
+    ) == (0.5, 1.5, 1.5, 2.5)
 
 
 def test_a_cross_gives_way_to_a_text_and_has_a_word_for_the_table() -> None:
@@ -45,7 +54,9 @@ def test_a_cross_gives_way_to_a_text_and_has_a_word_for_the_table() -> None:
     blocked[0, 3:] = True
     text = np.full((3, 5), "✕", dtype=object)
     text[0, 4] = ""
-    figure = draw([replace(ONE, blocked=blocked, blocked_word="dropped", text=text, number="%{text}")])
+    figure = draw(
+        [replace(ONE, blocked=blocked, blocked_word="dropped", text=text, number="%{text}")]
+    )
     assert (figure.data[1].x.tolist(), figure.data[1].y.tolist()) == ([4], [0])
     assert markup.tables(figure).count("<td>dropped</td>") == 1
 
@@ -66,13 +77,15 @@ def test_maps_stand_side_by_side_or_below_each_other_without_overlap(count: int)
     layout = draw([ONE] * count).layout.to_plotly_json()
     for axis, placed in (("xaxis", layout), ("yaxis", layout["meta"]["narrow"])):
         spans = sorted(placed[f"{axis}{i or ''}"]["domain"] for i in [0, *range(2, count + 1)])
-        assert all(before[1] < after[0] for before, after in zip(spans, spans[1:]))
-        assert 0 <= spans[0][0] and spans[-1][1] <= 1
+        assert all(before[1] < after[0] for before, after in itertools.pairwise(spans))
+        assert spans[0][0] >= 0 and spans[-1][1] <= 1
     assert layout["meta"]["narrow"]["height"] >= layout["height"]
 
 
 def test_the_narrow_layout_stays_inside_a_phone() -> None:
-    wide = replace(ONE, values=np.zeros((2, 40)), rows=["x" * 60, ""], columns=list(map(str, range(40))))
+    wide = replace(
+        ONE, values=np.zeros((2, 40)), rows=["x" * 60, ""], columns=list(map(str, range(40)))
+    )
     narrow = draw([wide]).layout.meta["narrow"]
     assert 0 < narrow["xaxis"]["domain"][0] < narrow["xaxis"]["domain"][1] <= 1
 
@@ -81,7 +94,9 @@ def test_long_axes_thin_out_their_labels_and_drop_the_numbers() -> None:
     long = replace(ONE, values=np.zeros((3, 100)), columns=list(map(str, range(100))))
     figure = draw([long])
     assert list(figure.layout.xaxis.tickvals)[:3] == [0, 5, 10]
-    assert figure.layout.xaxis.labelalias["7"] == "7" and figure.layout.xaxis.ticktext is None  # told when pointed at
+    assert (
+        figure.layout.xaxis.labelalias["7"] == "7" and figure.layout.xaxis.ticktext is None
+    )  # told when pointed at
     assert figure.data[0].texttemplate is None
 
 
@@ -107,7 +122,10 @@ def test_the_whole_token_is_kept_for_the_table() -> None:
     assert draw([replace(ONE, rows=["x" * 60, "b", "c"])]).data[0].meta["rows"][0] == "x" * 60
 
 
-@pytest.mark.parametrize("number, value, shown", [("%{z:.2f}", 0.25, True), ("%{z:.2f}", -1000.25, False), ("%{z:.0f}", -1000.25, True)])
+@pytest.mark.parametrize(
+    "number, value, shown",
+    [("%{z:.2f}", 0.25, True), ("%{z:.2f}", -1000.25, False), ("%{z:.0f}", -1000.25, True)],
+)
 def test_numbers_are_shown_where_they_fit(number: str, value: float, shown: bool) -> None:
     columns = [str(column) for column in range(7)]
     values = np.full((2, 7), 0.5)

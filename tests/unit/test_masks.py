@@ -112,7 +112,9 @@ def test_padding_by_hand(kind: Callable[[list[int]], list[int] | tuple[int, ...]
 def test_padding_by_definition(lengths: list[int], extra: int) -> None:
     S = max(lengths) + extra
     assert padding_mask(lengths, S).tolist() == [[j < n for j in range(S)] for n in lengths]
-    assert padding_mask(lengths, S, side="left").tolist() == [[j >= S - n for j in range(S)] for n in lengths]
+    assert padding_mask(lengths, S, side="left").tolist() == [
+        [j >= S - n for j in range(S)] for n in lengths
+    ]
     assert padding_mask(lengths).shape == (len(lengths), max(lengths))
 
 
@@ -147,7 +149,9 @@ def test_padding_has_no_say(side: str, real: slice) -> None:
         ([True, False], None, "left", TypeError, "torch.bool; .* whole numbers"),
     ],
 )
-def test_padding_errors(lengths: object, S: int | None, side: str, error: type[Exception], words: str) -> None:
+def test_padding_errors(
+    lengths: object, S: int | None, side: str, error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
         padding_mask(lengths, S, side=side)
 
@@ -189,7 +193,9 @@ def test_additive_errors(mask: Tensor, dtype: torch.dtype, words: str) -> None:
 @pytest.mark.parametrize("which", ["attn_mask", "key_padding_mask"])
 def test_the_module_reads_booleans_the_other_way_round(which: str) -> None:
     torch.manual_seed(0)
-    module = torch.nn.MultiheadAttention(embed_dim=6, num_heads=2, batch_first=True, dtype=torch.float64)
+    module = torch.nn.MultiheadAttention(
+        embed_dim=6, num_heads=2, batch_first=True, dtype=torch.float64
+    )
     (x,) = tensors((3, 5, 6))
     if which == "attn_mask":
         mask = broadcast = causal_mask(5) & window_mask(5, window=2)

@@ -16,12 +16,19 @@ def run(module: nn.Module, case: Case) -> tuple[list[Tensor | None], list[Tensor
     total = (output * uniform(*output.shape, dtype=output.dtype, seed=20)).sum()
     if weights is not None:
         total = total + (weights * uniform(*weights.shape, dtype=weights.dtype, seed=21)).sum()
-    masks = [mask for mask in (case.forward["attn_mask"], case.forward["key_padding_mask"]) if mask is not None]
+    masks = [
+        mask
+        for mask in (case.forward["attn_mask"], case.forward["key_padding_mask"])
+        if mask is not None
+    ]
     leaves = [*case.inputs, *(mask for mask in masks if mask.requires_grad), *module.parameters()]
     return [output, weights], list(torch.autograd.grad(total, leaves, allow_unused=True))
 
 
-@pytest.mark.filterwarnings("ignore:.*mismatched key_padding_mask:UserWarning", "ignore:.*masks of different types:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*mismatched key_padding_mask:UserWarning",
+    "ignore:.*masks of different types:UserWarning",
+)
 @given(cases())
 def test_a_call_and_its_gradients_equal_torch(case: Case) -> None:
     theirs, ours = case.modules()

@@ -15,7 +15,9 @@ import torch
 from nbformat import NotebookNode
 from torch import nn
 
-CELLS = nbformat.read(Path(__file__).parents[2] / "notebooks" / "when-it-goes-wrong.ipynb", as_version=4).cells
+CELLS = nbformat.read(
+    Path(__file__).parents[2] / "notebooks" / "when-it-goes-wrong.ipynb", as_version=4
+).cells
 SETUP = ("import", "data")  # the cells that every entry needs
 SYMPTOMS = ("An error text", "NaN", "A wrong answer", "No effect", "Slow or too large")
 BY_EXPORT = "Exporting the operator 'aten::"  # the exporter writes graphs past Python, so no notebook may call it
@@ -51,12 +53,16 @@ def _entries() -> dict[str, Entry]:
                 heading = name[1]
                 symptoms[heading] = symptom
             texts[heading] = texts.get(heading, "") + part
-    return {heading: Entry(symptoms[heading], texts[heading], cells[heading]) for heading in symptoms}
+    return {
+        heading: Entry(symptoms[heading], texts[heading], cells[heading]) for heading in symptoms
+    }
 
 
 ENTRIES = _entries()
 INDEX = next(cell.source for cell in CELLS if cell.source.startswith("## Find your error"))
-ERRORS = re.findall(r"^- (?:`` (.+?) ``|`([^`]+)`): \[([^]]+)\]\(#[^)]+\)$", INDEX, flags=re.MULTILINE)
+ERRORS = re.findall(
+    r"^- (?:`` (.+?) ``|`([^`]+)`): \[([^]]+)\]\(#[^)]+\)$", INDEX, flags=re.MULTILINE
+)
 ERRORS = [(ticked or plain, heading) for ticked, plain, heading in ERRORS]
 
 
@@ -77,7 +83,9 @@ def test_every_line_of_the_index_is_read() -> None:
     assert len({text for text, _ in ERRORS}) == len(ERRORS)
 
 
-@pytest.mark.parametrize(("text", "heading"), [error for error in ERRORS if not error[0].startswith((BY_EXPORT, BY_GPU))])
+@pytest.mark.parametrize(
+    ("text", "heading"), [error for error in ERRORS if not error[0].startswith((BY_EXPORT, BY_GPU))]
+)
 def test_an_error_text_begins_what_torch_says_in_the_entry(text: str, heading: str) -> None:
     assert re.search(rf"\b(?:\w+Error|UserWarning): {re.escape(text)}", ENTRIES[heading].output)
 
@@ -88,7 +96,11 @@ def test_an_error_that_an_entry_shows_is_in_the_index() -> None:
         for heading, entry in ENTRIES.items()
         for said in re.findall(r"\b(?:\w+Error|UserWarning): (.+)", entry.output)
     }
-    missing = {said for said, heading in shown if not any(said.startswith(text) and heading == at for text, at in ERRORS)}
+    missing = {
+        said
+        for said, heading in shown
+        if not any(said.startswith(text) and heading == at for text, at in ERRORS)
+    }
     assert not missing
 
 
@@ -102,12 +114,21 @@ class SelfAttention(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize(("text", "heading"), [error for error in ERRORS if error[0].startswith(BY_EXPORT)])
+@pytest.mark.parametrize(
+    ("text", "heading"), [error for error in ERRORS if error[0].startswith(BY_EXPORT)]
+)
 def test_the_older_exporter_does_not_know_fused_operations(text: str, heading: str) -> None:
-    fused = {"_native_multi": SelfAttention(), "_transformer": nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)}
-    (model,) = (model for name, model in fused.items() if text.removeprefix(BY_EXPORT).startswith(name))
+    fused = {
+        "_native_multi": SelfAttention(),
+        "_transformer": nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+    }
+    (model,) = (
+        model for name, model in fused.items() if text.removeprefix(BY_EXPORT).startswith(name)
+    )
     with torch.no_grad(), pytest.raises(Exception) as raised:
-        torch.onnx.export(model.eval(), (torch.randn(2, 4, 8),), io.BytesIO(), dynamo=False, opset_version=20)
+        torch.onnx.export(
+            model.eval(), (torch.randn(2, 4, 8),), io.BytesIO(), dynamo=False, opset_version=20
+        )
     assert str(raised.value).startswith(text)
     assert heading in ENTRIES and "Exporting the operator" in ENTRIES[heading].text
 

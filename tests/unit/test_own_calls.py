@@ -54,12 +54,28 @@ def hooked(hook: Callable[..., Any]) -> nn.MultiheadAttention:
 @pytest.mark.parametrize(
     "inputs, masks, message",
     [
-        ((X,), {"attn_mask": blocked(3, 5, 5)}, r"attn_mask has shape \(3, 5, 5\), but must be .* = \(6, 5, 5\)"),
+        (
+            (X,),
+            {"attn_mask": blocked(3, 5, 5)},
+            r"attn_mask has shape \(3, 5, 5\), but must be .* = \(6, 5, 5\)",
+        ),
         ((X, data(4)), {}, r"Got query \(3, 5, 8\), key \(4, 5, 8\) and value \(4, 5, 8\)"),
-        ((X,), {"key_padding_mask": blocked(5, 5)}, r"key_padding_mask has shape \(5, 5\), but must be \(N, S\) = \(3, 5\)"),
-        ((X,), {"key_padding_mask": blocked(3, 4)}, r"key_padding_mask has shape \(3, 4\), but must be \(N, S\) = \(3, 5\)"),
+        (
+            (X,),
+            {"key_padding_mask": blocked(5, 5)},
+            r"key_padding_mask has shape \(5, 5\), but must be \(N, S\) = \(3, 5\)",
+        ),
+        (
+            (X,),
+            {"key_padding_mask": blocked(3, 4)},
+            r"key_padding_mask has shape \(3, 4\), but must be \(N, S\) = \(3, 5\)",
+        ),
         ((X[..., :7],), {}, r"Got query \(3, 5, 7\), .*; the query needs embed_dim = 8 features"),
-        ((X, X, data(3, 4)), {}, r"key \(3, 5, 8\) and value \(3, 4, 8\); key and value need the same shape"),
+        (
+            (X, X, data(3, 4)),
+            {},
+            r"key \(3, 5, 8\) and value \(3, 4, 8\); key and value need the same shape",
+        ),
     ],
 )
 def test_what_torch_refuses_of_the_whole_batch_is_refused_with_its_shapes(
@@ -73,7 +89,10 @@ def test_what_torch_refuses_of_the_whole_batch_is_refused_with_its_shapes(
 
 
 def test_features_that_kdim_does_not_fit_are_named() -> None:
-    with pytest.raises(ValueError, match=r"^key has shape \(3, 5, 8\), but the module has kdim=7; pass 7 features.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^key has shape \(3, 5, 8\), but the module has kdim=7; pass 7 features.$",
+    ):
         explore(make(kdim=7), X)
 
 
@@ -95,15 +114,22 @@ def test_what_people_trip_over_is_told_of_the_whole_batch(sample: int) -> None:
         assert explorer.compute(**explorer.complete(sample=sample)).warnings == expected
         assert not expected or " ".join(expected) in words(explorer, sample=sample)
     explorer = explore(module, X, key_padding_mask=empty)
-    assert any(fact.startswith("Queries with no key left (sequence 2: 0, 1, 2, 3, 4)") for fact in words(explorer, sample=sample))
+    assert any(
+        fact.startswith("Queries with no key left (sequence 2: 0, 1, 2, 3, 4)")
+        for fact in words(explorer, sample=sample)
+    )
 
 
-@pytest.mark.parametrize("build", [{}, {"add_bias_kv": True, "add_zero_attn": True}, {"dropout": 0.3}])
+@pytest.mark.parametrize(
+    "build", [{}, {"add_bias_kv": True, "add_zero_attn": True}, {"dropout": 0.3}]
+)
 @pytest.mark.parametrize("training", [True, False])
 def test_a_large_call_goes_as_the_module_goes(build: dict[str, Any], training: bool) -> None:
     module, x, padding = make(**build).train(training), data(2, LONG), blocked(2, LONG)
     padding[1] = True
-    explorer = explore(module, x, key_padding_mask=padding, attn_mask=torch.zeros(LONG, LONG))  # of mixed types
+    explorer = explore(
+        module, x, key_padding_mask=padding, attn_mask=torch.zeros(LONG, LONG)
+    )  # of mixed types
     for sample in (0, 1):
         record = explorer.compute(**explorer.complete(sample=sample))
         assert np.isfinite(record.shown).all() and np.isfinite(record.heads[0]).all()
@@ -113,7 +139,11 @@ def test_a_large_call_goes_as_the_module_goes(build: dict[str, Any], training: b
         assert not any("something else" in warning for warning in record.warnings)
         dropped = "The maps of so large a call are those from before dropout." in record.warnings
         assert dropped == (training and "dropout" in build)
-        np.testing.assert_allclose(record.heads[0].sum(-1), 1.0 if build.get("add_zero_attn") or sample == 0 else 0.0, rtol=1e-4)
+        np.testing.assert_allclose(
+            record.heads[0].sum(-1),
+            1.0 if build.get("add_zero_attn") or sample == 0 else 0.0,
+            rtol=1e-4,
+        )
 
 
 def test_a_large_call_that_does_not_go_as_its_weights_say_is_said_to() -> None:
@@ -122,7 +152,9 @@ def test_a_large_call_that_does_not_go_as_its_weights_say_is_said_to() -> None:
 
     module = make()
     module.register_forward_pre_hook(louder, with_kwargs=True)
-    (warning,) = explore(module, data(1, LONG)).compute(**explore(module, data(1, LONG)).complete()).warnings
+    (warning,) = (
+        explore(module, data(1, LONG)).compute(**explore(module, data(1, LONG)).complete()).warnings
+    )
     assert warning.startswith("The module returns something else, by up to ")
 
 
@@ -131,7 +163,12 @@ def test_the_output_is_that_of_the_module_itself(length: int) -> None:
     quantizable = make(torch.ao.nn.quantizable.MultiheadAttention)
     spectral = parametrizations.spectral_norm(make(), "in_proj_weight")
     x = data(1, length)
-    for module in (make(Doubled), hooked(lambda _, __, output: (output[0] + 1, output[1])), quantizable, spectral.eval()):
+    for module in (
+        make(Doubled),
+        hooked(lambda _, __, output: (output[0] + 1, output[1])),
+        quantizable,
+        spectral.eval(),
+    ):
         explorer = explore(module, x)
         record = explorer.compute(**explorer.complete())
         with torch.no_grad():
@@ -142,7 +179,9 @@ def test_the_output_is_that_of_the_module_itself(length: int) -> None:
         if weights is not None:
             np.testing.assert_allclose(record.weights, weights, rtol=1e-5, atol=1e-6)
             np.testing.assert_allclose(record.mean, weights[0], rtol=1e-5, atol=1e-6)
-        assert any("something else" in warning for warning in record.warnings) == (module is not spectral)
+        assert any("something else" in warning for warning in record.warnings) == (
+            module is not spectral
+        )
 
 
 def test_weights_of_each_head_are_those_that_the_module_returns() -> None:
@@ -158,7 +197,9 @@ def test_numbers_that_are_not_finite_are_nobodys_hook() -> None:
     module.in_proj_weight.data[0, 0] = torch.nan
     explorer = explore(module, X, need_weights=False)
     record = explorer.compute(**explorer.complete(sample=1))
-    np.testing.assert_allclose(record.shown, module(X, X, X, need_weights=False)[0][1].detach(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        record.shown, module(X, X, X, need_weights=False)[0][1].detach(), rtol=1e-5, atol=1e-6
+    )
     assert record.warnings and "hook" not in " ".join(record.warnings)
 
 
@@ -170,7 +211,9 @@ def test_a_hint_goes_with_the_mask_that_it_is_about() -> None:
     assert "is_causal=True" in explorer.view().code
     with pytest.raises(RuntimeError, match="Need attn_mask if specifying the is_causal hint"):
         make()(X, X, X, is_causal=True)
-    with pytest.raises(ValueError, match="^Got is_causal=True without attn_mask, of which it is only a hint; pass"):
+    with pytest.raises(
+        ValueError, match="^Got is_causal=True without attn_mask, of which it is only a hint; pass"
+    ):
         explore(make(), X, is_causal=True)
 
 
@@ -240,10 +283,14 @@ def test_the_program_of_a_large_call_makes_its_output_and_the_maps_before_dropou
 def test_narrow_types_are_shown(dtype: torch.dtype, length: int) -> None:
     module, x = make().to(dtype), data(1, length).to(dtype)
     record = (explorer := explore(module, x)).compute(**explorer.complete())
-    np.testing.assert_allclose(record.shown, module(x, x, x, need_weights=length == 5)[0][0].detach().float(), atol=1e-2)
+    np.testing.assert_allclose(
+        record.shown, module(x, x, x, need_weights=length == 5)[0][0].detach().float(), atol=1e-2
+    )
     assert record.warnings == () and explorer.view().figure.data
     kept = of_decoder(data(), dtype)
-    np.testing.assert_array_equal(explore(kept).view().figure.data[0].z, kept["self_attn"][0][0, 0].float())
+    np.testing.assert_array_equal(
+        explore(kept).view().figure.data[0].z, kept["self_attn"][0][0, 0].float()
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,30 +298,123 @@ def test_narrow_types_are_shown(dtype: torch.dtype, length: int) -> None:
     [
         (None, X.to_sparse(), {}, ValueError, r"^query is sparse; pass query.to_dense\(\).$"),
         (None, X.to("meta"), {}, ValueError, "^query is on the meta device"),
-        (None, torch.nested.nested_tensor([X[0]], layout=torch.jagged), {}, ValueError, "^query is a nested tensor; pass one"),
-        (None, X[:0], {}, ValueError, r"^query has shape \(0, 5, 8\); pass at least one sequence, with at least one position.$"),
+        (
+            None,
+            torch.nested.nested_tensor([X[0]], layout=torch.jagged),
+            {},
+            ValueError,
+            "^query is a nested tensor; pass one",
+        ),
+        (
+            None,
+            X[:0],
+            {},
+            ValueError,
+            r"^query has shape \(0, 5, 8\); pass at least one sequence, with at least one position.$",
+        ),
         (None, X[:, :0], {}, ValueError, r"^query has shape \(3, 0, 8\); pass"),
         (None, X, {"key": X[:, :0]}, ValueError, r"^key has shape \(3, 0, 8\); pass"),
-        (None, X.half(), {}, ValueError, "^query is torch.float16 and the module torch.float32; pass all in one type.$"),
-        (lambda m: m.half(), X, {}, ValueError, "^query is torch.float32 and the module torch.float16; pass all in one type.$"),
-        (lambda m: m.to("meta"), X, {}, ValueError, "^The module's in_proj_weight is on the meta device"),
+        (
+            None,
+            X.half(),
+            {},
+            ValueError,
+            "^query is torch.float16 and the module torch.float32; pass all in one type.$",
+        ),
+        (
+            lambda m: m.half(),
+            X,
+            {},
+            ValueError,
+            "^query is torch.float32 and the module torch.float16; pass all in one type.$",
+        ),
+        (
+            lambda m: m.to("meta"),
+            X,
+            {},
+            ValueError,
+            "^The module's in_proj_weight is on the meta device",
+        ),
         (
             lambda m: prune.l1_unstructured(m, "in_proj_weight", 3),
-            *(X, {}, ValueError, r"^module can't be copied \(RuntimeError\); .* call prune.remove or remove_weight_norm first.$"),
+            *(
+                X,
+                {},
+                ValueError,
+                r"^module can't be copied \(RuntimeError\); .* call prune.remove or remove_weight_norm first.$",
+            ),
         ),
-        (None, X, {"average_attn_weights": 0}, TypeError, "^average_attn_weights is of type int; pass True or False.$"),
-        (None, X, {"is_causal": 1, "attn_mask": CAUSAL}, TypeError, "^is_causal is of type int; pass True or False.$"),
-        (None, X, {"need_weights": None}, TypeError, "^need_weights is of type NoneType; pass True or False.$"),
-        (None, X, {"foo": 1}, TypeError, "^Got foo, but besides its inputs nn.MultiheadAttention takes key_padding_mask, "),
-        (None, X, {"attn_mask": CAUSAL.numpy()}, TypeError, "^attn_mask is a ndarray; pass a tensor: torch.as_tensor makes"),
-        (None, X, {"attn_mask": CAUSAL.to_sparse()}, ValueError, r"^attn_mask is sparse; pass attn_mask.to_dense\(\).$"),
-        (None, X, {"attn_mask": CAUSAL.int()}, ValueError, "^AssertionError: attn_mask is torch.int32, but must be boolean"),
-        (lambda _: make(Narrow), X, {}, ValueError, r"^TypeError: .*forward\(\) got an unexpected keyword argument .*\.$"),
-        (lambda _: hooked(lambda _, __, output: output[0]), X, {}, ValueError, "^TypeError: The module returned one Tensor, not"),
+        (
+            None,
+            X,
+            {"average_attn_weights": 0},
+            TypeError,
+            "^average_attn_weights is of type int; pass True or False.$",
+        ),
+        (
+            None,
+            X,
+            {"is_causal": 1, "attn_mask": CAUSAL},
+            TypeError,
+            "^is_causal is of type int; pass True or False.$",
+        ),
+        (
+            None,
+            X,
+            {"need_weights": None},
+            TypeError,
+            "^need_weights is of type NoneType; pass True or False.$",
+        ),
+        (
+            None,
+            X,
+            {"foo": 1},
+            TypeError,
+            "^Got foo, but besides its inputs nn.MultiheadAttention takes key_padding_mask, ",
+        ),
+        (
+            None,
+            X,
+            {"attn_mask": CAUSAL.numpy()},
+            TypeError,
+            "^attn_mask is a ndarray; pass a tensor: torch.as_tensor makes",
+        ),
+        (
+            None,
+            X,
+            {"attn_mask": CAUSAL.to_sparse()},
+            ValueError,
+            r"^attn_mask is sparse; pass attn_mask.to_dense\(\).$",
+        ),
+        (
+            None,
+            X,
+            {"attn_mask": CAUSAL.int()},
+            ValueError,
+            "^AssertionError: attn_mask is torch.int32, but must be boolean",
+        ),
+        (
+            lambda _: make(Narrow),
+            X,
+            {},
+            ValueError,
+            r"^TypeError: .*forward\(\) got an unexpected keyword argument .*\.$",
+        ),
+        (
+            lambda _: hooked(lambda _, __, output: output[0]),
+            X,
+            {},
+            ValueError,
+            "^TypeError: The module returned one Tensor, not",
+        ),
     ],
 )
 def test_what_does_not_work_is_said_in_one_sentence(
-    change: Callable[..., Any] | None, inputs: Any, masks: dict[str, Any], error: type[Exception], message: str
+    change: Callable[..., Any] | None,
+    inputs: Any,
+    masks: dict[str, Any],
+    error: type[Exception],
+    message: str,
 ) -> None:
     module = make() if change is None else change(make())
     with pytest.raises(error, match=message) as raised:
@@ -293,9 +433,14 @@ def test_a_state_in_which_torch_fails_is_said() -> None:
 
 def test_arguments_that_nothing_would_read_are_refused() -> None:
     for given in ({"need_weights": False}, {"key": X}, {"tokens": ["a"]}, {"query": X}):
-        with pytest.raises(ValueError, match=f"^Module got {next(iter(given))} but no module; pass a module and its query"):
+        with pytest.raises(
+            ValueError,
+            match=f"^Module got {next(iter(given))} but no module; pass a module and its query",
+        ):
             explorers.Module(**given)
-    with pytest.raises(ValueError, match="^CapturedMaps got tokens but nothing captured; pass both, or neither.$"):
+    with pytest.raises(
+        ValueError, match="^CapturedMaps got tokens but nothing captured; pass both, or neither.$"
+    ):
         explorers.CapturedMaps(tokens=["a"])
     with pytest.raises(TypeError, match="^Got captured weights and inputs too"):
         explore(of_decoder(X), key=X)
@@ -315,17 +460,29 @@ def test_tokens_are_read_once() -> None:
 @pytest.mark.parametrize(
     "tokens, error, message",
     [
-        (5, TypeError, "^tokens is a int; pass a list of 7 strings, one for each of the positions.$"),
+        (
+            5,
+            TypeError,
+            "^tokens is a int; pass a list of 7 strings, one for each of the positions.$",
+        ),
         ("abcde", TypeError, "^tokens is one string; pass a list of 7 strings"),
-        (list("ab"), ValueError, "^tokens has 2 entries, but the maps have 5 or 7 positions; pass one for each.$"),
+        (
+            list("ab"),
+            ValueError,
+            "^tokens has 2 entries, but the maps have 5 or 7 positions; pass one for each.$",
+        ),
     ],
 )
-def test_tokens_that_fit_no_map_are_refused(tokens: Any, error: type[Exception], message: str) -> None:
+def test_tokens_that_fit_no_map_are_refused(
+    tokens: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         explore(of_decoder(X, memory=data(3, 7)), tokens=tokens)
 
 
-def of_decoder(x: Tensor, dtype: torch.dtype = torch.float32, memory: Tensor | None = None) -> Captured:
+def of_decoder(
+    x: Tensor, dtype: torch.dtype = torch.float32, memory: Tensor | None = None
+) -> Captured:
     torch.manual_seed(0)
     layer = nn.TransformerDecoderLayer(8, 2, 7, batch_first=True, dtype=dtype).eval()
     with torch.no_grad(), capture(layer) as weights:
@@ -355,13 +512,19 @@ def test_views_of_one_tensor_are_one_sequence() -> None:
 
 def test_nan_in_captured_maps_is_not_put_down_to_masks_alone() -> None:
     facts = words(explore(of_decoder(X * torch.nan)))
-    assert facts[-1] == "NaN stands in rows that have no key left, or meet a number that is not finite."
+    assert (
+        facts[-1]
+        == "NaN stands in rows that have no key left, or meet a number that is not finite."
+    )
 
 
 @pytest.mark.parametrize("x, memory", [(X[:0], X[:0]), (X[:, :0], X), (X, X[:, :0])])
 def test_captured_maps_without_positions_are_refused(x: Tensor, memory: Tensor) -> None:
     kept = of_decoder(x, memory=memory)
-    with pytest.raises(ValueError, match=r"^A call of '.*' has weights \(N, H, L, S\) = \(.*\), nothing to look at; run"):
+    with pytest.raises(
+        ValueError,
+        match=r"^A call of '.*' has weights \(N, H, L, S\) = \(.*\), nothing to look at; run",
+    ):
         explore(kept)
 
 
@@ -369,4 +532,6 @@ def test_a_copy_leaves_the_readers_module_its_mode() -> None:
     module = make(dropout=0.5)
     twin = copy.deepcopy(module.state_dict())
     explore(module, X).view(training=False)
-    assert module.training and all(torch.equal(twin[name], value) for name, value in module.state_dict().items())
+    assert module.training and all(
+        torch.equal(twin[name], value) for name, value in module.state_dict().items()
+    )

@@ -44,7 +44,9 @@ def stored(html: str) -> dict[str, Any]:
 
 def check(explorer: Explorer, data: dict[str, Any], states: list[dict[str, Any]]) -> None:
     for state in states:
-        indices = [explorer.controls[name].values.index(state[name]) for name, _ in data["controls"]]
+        indices = [
+            explorer.controls[name].values.index(state[name]) for name, _ in data["controls"]
+        ]
         assert assembled(data, indices) == flat(page._recorded(explorer, state)), state
 
 
@@ -70,7 +72,7 @@ def test_a_page_starts_with_what_is_set(parts: Explorer) -> None:
     parts.set(parts=2, row=1)
     html = parts.to_html()
     assert 'name="parts" value="1" checked' in html and 'min="0" max="3" value="1"' in html
-    assert "Part of <b class=\"mha-key\">b</b> is 2." in html
+    assert 'Part of <b class="mha-key">b</b> is 2.' in html
 
 
 def test_controls_that_a_page_leaves_out_are_named_and_stay_as_they_are_set(
@@ -93,26 +95,42 @@ def test_a_state_that_makes_no_sense_is_stored_as_its_message(parts: Explorer) -
 
 def test_too_many_states_name_the_controls_and_their_counts(parts: Explorer) -> None:
     parts.controls = parts.controls | {"seed": Choice("Seed", tuple(range(2000)), 0, "")}
-    with pytest.raises(ValueError, match="^Parts has 3 parts × 4 row × 2 shout × 2000 seed = 48,000 states, but a page holds"):
+    with pytest.raises(
+        ValueError,
+        match="^Parts has 3 parts × 4 row × 2 shout × 2000 seed = 48,000 states, but a page holds",
+    ):
         parts.to_html()
 
 
 def test_compact_figures_hold_short_numbers_nulls_and_roles() -> None:
-    figure = go.Figure(go.Heatmap(z=np.array([[1 / 3, np.nan], [2.0, -np.inf]]), colorscale=[[0, "#1d2430"], [1, "#123456"]]))
+    figure = go.Figure(
+        go.Heatmap(
+            z=np.array([[1 / 3, np.nan], [2.0, -np.inf]]),
+            colorscale=[[0, "#1d2430"], [1, "#123456"]],
+        )
+    )
     figure.update_layout(title_text="#1d2430", font_color="#1d2430", template={})
     plain = page.compact(figure)
     assert plain["data"][0]["z"] == [[0.33333, None], [2, None]]
     assert plain["data"][0]["colorscale"] == [[0, "--mha-ink"], [1, "#123456"]]
-    assert (plain["layout"]["title"]["text"], plain["layout"]["font"]["color"]) == ("#1d2430", "--mha-ink")
+    assert (plain["layout"]["title"]["text"], plain["layout"]["font"]["color"]) == (
+        "#1d2430",
+        "--mha-ink",
+    )
 
 
 def test_a_fragment_is_what_the_book_promises(parts: Explorer) -> None:
     html = parts.to_html()
-    assert html.startswith('<section class="mha-explorer" data-explorer="Parts" aria-label="Parts">')
+    assert html.startswith(
+        '<section class="mha-explorer" data-explorer="Parts" aria-label="Parts">'
+    )
     assert re.findall(r'<input type="radio" name="parts" value="(\d)"', html) == ["0", "1", "2"]
     assert '<input type="range" name="row" min="0" max="3" value="0" aria-valuetext="a">' in html
     assert '<input type="checkbox" name="shout">' in html
-    assert '<ul class="mha-facts" aria-live="polite"><li>Part of <b class="mha-key">a</b> is 1.</li></ul>' in html
+    assert (
+        '<ul class="mha-facts" aria-live="polite"><li>Part of <b class="mha-key">a</b> is 1.</li></ul>'
+        in html
+    )
     assert "<caption>Values</caption>" in html
     assert " id=" not in html  # so that one explorer may stand on a page twice
 
@@ -133,7 +151,9 @@ def test_hostile_tokens_close_no_script(hostile: Explorer) -> None:
         ("lib/plotly.js", '<script src="lib/plotly.js"></script>'),
     ],
 )
-def test_plotly_comes_as_asked(parts: Explorer, tmp_path: Path, include: bool | str, script: str | None) -> None:
+def test_plotly_comes_as_asked(
+    parts: Explorer, tmp_path: Path, include: bool | str, script: str | None
+) -> None:
     parts.write_html(tmp_path / "parts.html", include_plotlyjs=include)
     html = (tmp_path / "parts.html").read_text()
     assert script in html if script else html.count("<script>") == 1

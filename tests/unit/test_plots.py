@@ -18,7 +18,12 @@ def names_beside(*ends: float) -> list[str]:
 
 
 def test_several_series_of_bars_differ_in_more_than_colour() -> None:
-    panel = bars("Shares", "of each key", ["a", "b"], {"<mean>": ([0.2, 0.8], "key"), "most": ([0.4, 0.9], "key")})
+    panel = bars(
+        "Shares",
+        "of each key",
+        ["a", "b"],
+        {"<mean>": ([0.2, 0.8], "key"), "most": ([0.4, 0.9], "key")},
+    )
     assert panel.subtitle == "of each key, ■ &lt;mean&gt;, ▨ most"
     assert [trace["marker"]["pattern"]["shape"] for trace in panel.data] == ["", "/"]
     assert panel.table == (("<mean>", "most"), ["a", "b"], [["0.2", "0.8"], ["0.4", "0.9"]])
@@ -29,12 +34,17 @@ def test_bars_below_0_have_a_zero_line_and_literal_names() -> None:
     below = bars("Scores", "", ["<pad>"], {"score": ([-1.0], "key")}, range=(-2, 2))
     above = bars("Shares", "", ["<pad>"], {"share": ([1.0], "key")})
     assert below.y["zeroline"] and "zeroline" not in above.y
-    assert (list(above.x["ticktext"]), above.data[0]["hovertext"]) == (["&lt;pad&gt;"], ["&lt;pad&gt;"])
+    assert (list(above.x["ticktext"]), above.data[0]["hovertext"]) == (
+        ["&lt;pad&gt;"],
+        ["&lt;pad&gt;"],
+    )
 
 
 @pytest.mark.parametrize("count, shown", [(7, 7), (8, 4), (40, 7), (200, 7)])
 def test_labels_of_many_groups_are_thinned(count: int, shown: int) -> None:
-    axis = draw([bars("Shares", "", list(map(str, range(count))), {"share": (np.ones(count), "key")})]).layout.xaxis
+    axis = draw(
+        [bars("Shares", "", list(map(str, range(count))), {"share": (np.ones(count), "key")})]
+    ).layout.xaxis
     assert len(axis.tickvals) == len(axis.ticktext) == shown
     assert [str(value) for value in axis.tickvals] == list(axis.ticktext)
 
@@ -48,7 +58,9 @@ def test_several_curves_have_their_names_at_their_ends() -> None:
     panel = lines("f", "", [1, 2, 3], {"$f$": ([0, 0, 1], "ink"), "g": ([0, 0, 0], "ink")}, **AXES)
     assert [curve["text"] for curve in panel.data] == [["", "", "&#36;f&#36;"], ["", "", "g"]]
     low, high = panel.x["range"]
-    assert low == 1 and (high - 3) * 257 / (high - low) == pytest.approx(21, abs=0.1)  # px on a phone, for three letters
+    assert low == 1 and (high - 3) * 257 / (high - low) == pytest.approx(
+        21, abs=0.1
+    )  # px on a phone, for three letters
     alone = lines("f", "", [1, 2, 3], {"f": ([0, 0, 1], "ink")}, **AXES)
     assert alone.data[0]["mode"] == "lines" and alone.x["range"] == [1, 3]
 
@@ -60,7 +72,9 @@ def test_names_of_ends_that_are_close_keep_apart() -> None:
 
 
 def test_curves_mark_where_the_reader_is() -> None:
-    panel = lines("f", "", [1, 10, 100], {"f": ([0.1, 0.2, 0.3], "ink")}, here=9, logarithmic=True, **AXES)
+    panel = lines(
+        "f", "", [1, 10, 100], {"f": ([0.1, 0.2, 0.3], "ink")}, here=9, logarithmic=True, **AXES
+    )
     curve, mark = panel.data
     assert (mark["name"], mark["x"].tolist(), mark["y"].tolist()) == ("f, here", [10], [0.2])
     assert not curve["cliponaxis"] and not mark["cliponaxis"]
@@ -68,7 +82,13 @@ def test_curves_mark_where_the_reader_is() -> None:
 
 
 def test_arrows_are_whole_and_their_names_literal() -> None:
-    mat, cat = draw([arrows("Plane", "", {"<mat>": ([3, 4], "key"), "$a long cat$": ([-5, 0], "query")}, limit=5)]).data
+    mat, cat = draw(
+        [
+            arrows(
+                "Plane", "", {"<mat>": ([3, 4], "key"), "$a long cat$": ([-5, 0], "query")}, limit=5
+            )
+        ]
+    ).data
     assert (mat.text[1], cat.text[1]) == ("&lt;mat&gt;", "&#36;a long…")
     assert (mat.textposition, cat.textposition) == ("top right", "top left")
     assert mat.marker.angle[1] == pytest.approx(36.87, abs=0.01) and cat.marker.angle[1] == -90

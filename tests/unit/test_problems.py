@@ -20,13 +20,12 @@ from torch.utils._pytree import tree_leaves
 
 from mha_widgets import MultiheadAttention, trace
 
-IDS = (
-    "01 02 03 04 05 06 07 08 09 10 11 12 13 15 16 17 19 20 21 22 23 24 26 27 28 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 "
-    "45 46 47 48 50 53 55 56 57 58 61 62 63 64 66 67 69 70"
-).split()
+IDS = ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "15", "16", "17", "19", "20", "21", "22", "23", "24", "26", "27", "28", "30", "31", "32", "33", "34", "35", "36", "37", "38", "39", "40", "41", "42", "43", "44", "45", "46", "47", "48", "50", "53", "55", "56", "57", "58", "61", "62", "63", "64", "66", "67", "69", "70"]
 
 # Under one seed both start with the same weights, so one measured number holds for both.
-KINDS = pytest.mark.parametrize("kind", [nn.MultiheadAttention, MultiheadAttention], ids=["torch", "ours"])
+KINDS = pytest.mark.parametrize(
+    "kind", [nn.MultiheadAttention, MultiheadAttention], ids=["torch", "ours"]
+)
 
 
 def make(kind: type[nn.Module], seed: int, embed_dim: int, num_heads: int, **build: Any) -> Any:
@@ -47,7 +46,9 @@ def no_mask(*shape: int) -> Tensor:
 def same(x: Any, expected: Any, digits: int = 3) -> bool:
     """Tell whether ``x`` rounds to the digits given; NaN is NaN."""
     x, expected = torch.as_tensor(x).double(), torch.as_tensor(expected, dtype=torch.float64)
-    return x.shape == expected.shape and torch.allclose(x, expected, rtol=0, atol=0.6 * 10**-digits, equal_nan=True)
+    return x.shape == expected.shape and torch.allclose(
+        x, expected, rtol=0, atol=0.6 * 10**-digits, equal_nan=True
+    )
 
 
 def far(x: Tensor, y: Tensor) -> float:
@@ -78,7 +79,9 @@ class Operations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.names.append(func.__name__.partition(".")[0])
-        self.largest = max(self.largest, *(x.numel() for x in tree_leaves(result) if isinstance(x, Tensor)), 0)
+        self.largest = max(
+            self.largest, *(x.numel() for x in tree_leaves(result) if isinstance(x, Tensor)), 0
+        )
         return result
 
 
@@ -94,16 +97,23 @@ def test_documented_float_padding_is_not_added_to_the_key(kind: type[nn.Module])
     x = torch.randn(1, 4, 4)
     padding = torch.tensor([[0.0, 1.0, -2.0, 3.0]])
     scores = trace(module, x, x, x)["scores"][:, 0]
-    assert far(module(x, x, x, key_padding_mask=padding)[1], (scores + padding[:, None]).softmax(-1)) < 1e-6
+    assert (
+        far(module(x, x, x, key_padding_mask=padding)[1], (scores + padding[:, None]).softmax(-1))
+        < 1e-6
+    )
     shifted = x + padding[..., None]
     assert far(module(x, shifted, shifted)[1], (scores + padding[:, None]).softmax(-1)) > 0.1
 
 
 @KINDS
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_documented_appended_positions_are_on_the_axis_of_the_sequence(kind: type[nn.Module], batch_first: bool) -> None:
+def test_documented_appended_positions_are_on_the_axis_of_the_sequence(
+    kind: type[nn.Module], batch_first: bool
+) -> None:
     assert "adds bias to the key and value sequences at dim=0" in documented(nn.MultiheadAttention)
-    assert "adds a new batch of zeros to the key and value sequences at dim=1" in documented(nn.MultiheadAttention)
+    assert "adds a new batch of zeros to the key and value sequences at dim=1" in documented(
+        nn.MultiheadAttention
+    )
     x = torch.randn(2, 3, 4) if batch_first else torch.randn(3, 2, 4)
     for build in ({"add_bias_kv": True}, {"add_zero_attn": True}):
         module = make(kind, 0, 4, 2, batch_first=batch_first, **build)
@@ -115,7 +125,9 @@ def test_documented_appended_positions_are_on_the_axis_of_the_sequence(kind: typ
 
 @pytest.mark.parametrize("gradients", [True, False])
 def test_documented_is_causal_applies_no_mask_of_its_own(gradients: bool) -> None:
-    assert "is_causal: If specified, applies a causal mask as attention mask." in documented(nn.MultiheadAttention.forward)
+    assert "is_causal: If specified, applies a causal mask as attention mask." in documented(
+        nn.MultiheadAttention.forward
+    )
     module, x = make(nn.MultiheadAttention, 15, 4, 2).eval(), torch.randn(1, 3, 4)
     with torch.set_grad_enabled(gradients):
         if gradients:
@@ -123,14 +135,22 @@ def test_documented_is_causal_applies_no_mask_of_its_own(gradients: bool) -> Non
         else:
             assert torch.equal(module(x, x, x, is_causal=True)[1], module(x, x, x)[1])
         ours = make(MultiheadAttention, 15, 4, 2).eval()
-        assert said(ours, x, x, x, is_causal=True).startswith("RuntimeError: is_causal=True only says")
+        assert said(ours, x, x, x, is_causal=True).startswith(
+            "RuntimeError: is_causal=True only says"
+        )
 
 
 def test_documented_conditions_of_the_fast_path_are_not_all() -> None:
     text = documented(nn.MultiheadAttention)
-    listed = text[text.index("MHA will use fastpath inference") : text.index("If the optimized inference fastpath")]
+    listed = text[
+        text.index("MHA will use fastpath inference") : text.index(
+            "If the optimized inference fastpath"
+        )
+    ]
     assert "``add_zero_attn`` is ``False``" in listed
-    assert not any(word in listed for word in ("num_heads", "even", "``bias``", "float", "need_weights"))
+    assert not any(
+        word in listed for word in ("num_heads", "even", "``bias``", "float", "need_weights")
+    )
     x = torch.randn(2, 4, 8)
 
     def native(num_heads: int = 2, bias: bool = True, **forward: Any) -> bool:
@@ -144,13 +164,23 @@ def test_documented_conditions_of_the_fast_path_are_not_all() -> None:
 
 
 def test_documented_error_of_a_mask_with_is_causal_is_not_raised_everywhere() -> None:
-    assert "An error is thrown if both attn_mask and is_causal are set." in documented(F.scaled_dot_product_attention)
+    assert "An error is thrown if both attn_mask and is_causal are set." in documented(
+        F.scaled_dot_product_attention
+    )
     q = torch.randn(1, 2, 4, 8)
-    assert F.scaled_dot_product_attention(q, q, q, attn_mask=~no_mask(4, 4), is_causal=True).isfinite().all()
+    assert (
+        F.scaled_dot_product_attention(q, q, q, attn_mask=~no_mask(4, 4), is_causal=True)
+        .isfinite()
+        .all()
+    )
 
 
 def test_every_problem_has_a_test() -> None:
     files = sorted(Path(__file__).parent.glob("test_problems_*.py"))
-    tested = [number for file in files for number in re.findall(r"^def test_(\d\d)_", file.read_text(), re.MULTILINE)]
+    tested = [
+        number
+        for file in files
+        for number in re.findall(r"^def test_(\d\d)_", file.read_text(), re.MULTILINE)
+    ]
     assert len(IDS) == len(set(IDS)) == 58
     assert sorted(set(tested)) == IDS

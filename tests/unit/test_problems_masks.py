@@ -33,7 +33,9 @@ def test_03_true_blocks_here_and_keeps_in_sdpa(kind: type[nn.Module]) -> None:
         assert far(ours, same_mask) == pytest.approx(2.145, abs=6e-4)
         assert same_mask[0, 2].tolist() == [0.0] * 4  # all False: nothing to keep
         assert far(ours, sdpa(x, x, x, attn_mask=~causal(3))) < 5e-7
-    assert warned("attn_mask blocks what a causal mask lets through", module, x, x, x, attn_mask=~causal(3))
+    assert warned(
+        "attn_mask blocks what a causal mask lets through", module, x, x, x, attn_mask=~causal(3)
+    )
     real = padding_mask([3, 2])
     assert warned("looks inverted", module, *[torch.randn(2, 3, 4)] * 3, key_padding_mask=real)
 
@@ -46,7 +48,11 @@ def test_04_integer_masks_are_refused(kind: type[nn.Module], name: str, dtype: t
     keep = torch.tensor([[1, 1, 0], [1, 0, 0]], dtype=dtype)
     mask = keep if name == "key_padding_mask" else torch.zeros(3, 3, dtype=dtype)
     theirs = f"AssertionError: only bool and floating types of {name} are supported"
-    expected = theirs if kind is nn.MultiheadAttention else f"AssertionError: {name} is {dtype}, but must be boolean"
+    expected = (
+        theirs
+        if kind is nn.MultiheadAttention
+        else f"AssertionError: {name} is {dtype}, but must be boolean"
+    )
     assert said(module, x, x, x, **{name: mask}).startswith(expected)
     assert module(x, x, x, key_padding_mask=keep == 0)[1][:, :, 2].tolist() == [[0.0] * 3] * 2
 
@@ -77,11 +83,21 @@ def test_06_masks_of_different_types_are_deprecated(kind: type[nn.Module]) -> No
         mixed, _ = module(x, x, x, key_padding_mask=PADDED, attn_mask=floats)
     theirs = "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both instead."
     ours = "key_padding_mask is torch.bool and attn_mask is torch.float32: torch deprecates masks of different types; "
-    expected = theirs if kind is nn.MultiheadAttention else f"{ours}make both boolean, or both float."
+    expected = (
+        theirs if kind is nn.MultiheadAttention else f"{ours}make both boolean, or both float."
+    )
     assert [str(warning.message) for warning in caught] == [expected]
     assert torch.equal(mixed, module(x, x, x, key_padding_mask=PADDED, attn_mask=floats.isinf())[0])
     with pytest.warns(UserWarning):
-        assert warned("torch deprecates mixed types", module, x, x, x, key_padding_mask=PADDED, attn_mask=floats)
+        assert warned(
+            "torch deprecates mixed types",
+            module,
+            x,
+            x,
+            x,
+            key_padding_mask=PADDED,
+            attn_mask=floats,
+        )
 
 
 @KINDS
@@ -93,13 +109,20 @@ def test_07_two_boolean_masks_in_encoder_and_decoder_no_longer_warn(kind: type[n
     for layer in encoder.layers:
         layer.self_attn = kind(8, 2, batch_first=True)
     for layer in decoder.layers:
-        layer.self_attn, layer.multihead_attn = kind(8, 2, batch_first=True), kind(8, 2, batch_first=True)
+        layer.self_attn, layer.multihead_attn = (
+            kind(8, 2, batch_first=True),
+            kind(8, 2, batch_first=True),
+        )
     padded = x.clone()
     padded[0, 2] = 9.0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         encoded = [encoder(y, mask=causal(3), src_key_padding_mask=PADDED) for y in (x, padded)]
-        options = {"tgt_mask": causal(3), "tgt_key_padding_mask": PADDED, "memory_key_padding_mask": PADDED}
+        options = {
+            "tgt_mask": causal(3),
+            "tgt_key_padding_mask": PADDED,
+            "memory_key_padding_mask": PADDED,
+        }
         decoded = [decoder(y, y, **options) for y in (x, padded)]
     assert [str(warning.message) for warning in caught] == []
     for before, after in (encoded, decoded):
@@ -119,16 +142,28 @@ def test_08_in_a_3d_mask_the_heads_of_a_sample_lie_side_by_side(kind: type[nn.Mo
 
     assert blocked(each.repeat_interleave(H, 0)) == [[[3], [3], [3]], [[0], [0], [0]]]
     assert blocked(each.repeat(H, 1, 1)) == [[[3], [0], [3]], [[0], [3], [0]]]
-    assert warned("use mask.repeat_interleave(num_heads, dim=0)", module, x, x, x, attn_mask=each.repeat(H, 1, 1))
+    assert warned(
+        "use mask.repeat_interleave(num_heads, dim=0)",
+        module,
+        x,
+        x,
+        x,
+        attn_mask=each.repeat(H, 1, 1),
+    )
     assert not warned("repeat_interleave", module, x, x, x, attn_mask=each.repeat_interleave(H, 0))
     one = x[:1]
     repeated, interleaved = each[:1].repeat(H, 1, 1), each[:1].repeat_interleave(H, 0)
-    assert torch.equal(module(one, one, one, attn_mask=repeated)[0], module(one, one, one, attn_mask=interleaved)[0])
+    assert torch.equal(
+        module(one, one, one, attn_mask=repeated)[0],
+        module(one, one, one, attn_mask=interleaved)[0],
+    )
 
 
 @KINDS
 @pytest.mark.parametrize("inference", [False, True])
-def test_09_a_mask_for_each_sample_is_refused_in_other_words_on_each_path(kind: type[nn.Module], inference: bool) -> None:
+def test_09_a_mask_for_each_sample_is_refused_in_other_words_on_each_path(
+    kind: type[nn.Module], inference: bool
+) -> None:
     N, H, L, E = 2, 4, 3, 8
     module, x = make(kind, 9, E, H).train(not inference), torch.randn(N, L, E)
     ours = "attn_mask has shape {}, but must be (L, S) = (3, 3) or (N * num_heads, L, S) = (8, 3, 3); for one mask a sequence, "
@@ -142,13 +177,19 @@ def test_09_a_mask_for_each_sample_is_refused_in_other_words_on_each_path(kind: 
     )
     expected = fast if inference else slow
     if kind is MultiheadAttention:
-        expected = "RuntimeError: " + ours.format((2, 3, 3)), "AssertionError: " + ours.format((2, 4, 3, 3))
+        expected = (
+            "RuntimeError: " + ours.format((2, 3, 3)),
+            "AssertionError: " + ours.format((2, 4, 3, 3)),
+        )
     with torch.set_grad_enabled(not inference):
         assert said(module, x, x, x, attn_mask=no_mask(N, L, L)).startswith(expected[0])
         assert said(module, x, x, x, attn_mask=no_mask(N, H, L, L)).startswith(expected[1])
         assert far(module(x, x, x, attn_mask=no_mask(N * H, L, L))[0], module(x, x, x)[0]) < 1e-6
         one = x[:1]
-        assert far(module(one, one, one, attn_mask=no_mask(H, L, L))[0], module(one, one, one)[0]) < 1e-6
+        assert (
+            far(module(one, one, one, attn_mask=no_mask(H, L, L))[0], module(one, one, one)[0])
+            < 1e-6
+        )
 
 
 @KINDS
@@ -166,26 +207,53 @@ def test_10_a_row_without_a_key_has_three_answers(kind: type[nn.Module]) -> None
             output, _ = module(x, x, x, key_padding_mask=padding, need_weights=False)
             assert same(output[1], nan if native else bias)
             assert output[0].isfinite().all()
-            assert warned(f"{NO_KEY} (sequence 1: 0, 1, 2): here they become NaN", module, x, x, x, key_padding_mask=padding)
-            words = f"{NO_KEY} (sequence 1: 0, 1, 2): here they become {'NaN' if native else 'zeros'}"
+            assert warned(
+                f"{NO_KEY} (sequence 1: 0, 1, 2): here they become NaN",
+                module,
+                x,
+                x,
+                x,
+                key_padding_mask=padding,
+            )
+            words = (
+                f"{NO_KEY} (sequence 1: 0, 1, 2): here they become {'NaN' if native else 'zeros'}"
+            )
             assert warned(words, module, x, x, x, key_padding_mask=padding, need_weights=False)
 
 
 @KINDS
 @pytest.mark.parametrize(("need_weights", "nan"), [(True, (48, 16)), (False, (0, 0))])
-def test_11_a_row_without_a_key_makes_every_gradient_nan(kind: type[nn.Module], need_weights: bool, nan: tuple[int, int]) -> None:
+def test_11_a_row_without_a_key_makes_every_gradient_nan(
+    kind: type[nn.Module], need_weights: bool, nan: tuple[int, int]
+) -> None:
     torch.manual_seed(11)
     x, padding = torch.randn(2, 3, 4), torch.tensor([[False, False, True], [True] * 3])
 
     def nans(padding: Tensor) -> tuple[int, int]:
         module = kind(4, 2, batch_first=True)
-        module(x, x, x, key_padding_mask=padding, need_weights=need_weights)[0][0].sum().backward()  # not sample 1
-        return int(module.in_proj_weight.grad.isnan().sum()), int(module.out_proj.weight.grad.isnan().sum())
+        module(x, x, x, key_padding_mask=padding, need_weights=need_weights)[0][
+            0
+        ].sum().backward()  # not sample 1
+        return int(module.in_proj_weight.grad.isnan().sum()), int(
+            module.out_proj.weight.grad.isnan().sum()
+        )
 
     assert nans(padding) == nan
     assert nans(PADDED) == (0, 0)  # one key left
-    words = "so does every gradient behind them" if need_weights else "zeros before the output projection"
-    assert warned(words, kind(4, 2, batch_first=True), x, x, x, key_padding_mask=padding, need_weights=need_weights)
+    words = (
+        "so does every gradient behind them"
+        if need_weights
+        else "zeros before the output projection"
+    )
+    assert warned(
+        words,
+        kind(4, 2, batch_first=True),
+        x,
+        x,
+        x,
+        key_padding_mask=padding,
+        need_weights=need_weights,
+    )
 
 
 @KINDS
@@ -197,7 +265,9 @@ def test_12_left_padding_and_a_causal_mask_leave_rows_without_a_key(kind: type[n
         module.train(training)
         with torch.set_grad_enabled(training):
             assert warned(NO_KEY, module, x, x, x, need_weights=need_weights, **masks)
-            return module(x, x, x, need_weights=need_weights, **masks)[0][0].isnan().any(-1).tolist()
+            return (
+                module(x, x, x, need_weights=need_weights, **masks)[0][0].isnan().any(-1).tolist()
+            )
 
     native = kind is nn.MultiheadAttention
     pads, none = [True, True, False, False], [False] * 4
@@ -222,12 +292,32 @@ def test_13_padding_is_n_by_s_and_a_transposed_square_passes(kind: type[nn.Modul
         (5,): dims.format(1),
         (2, 5, 5): dims.format(3),
     }.items():
-        expected = theirs if kind is nn.MultiheadAttention else f"key_padding_mask has shape {shape}, but must be (N, S) = (2, 5)"
-        assert said(module, x, x, x, key_padding_mask=no_mask(*shape)).startswith(f"AssertionError: {expected}")
-    square, padding = torch.randn(3, 3, 4), torch.tensor([[False, True, True], [False] * 3, [False] * 3])
+        expected = (
+            theirs
+            if kind is nn.MultiheadAttention
+            else f"key_padding_mask has shape {shape}, but must be (N, S) = (2, 5)"
+        )
+        assert said(module, x, x, x, key_padding_mask=no_mask(*shape)).startswith(
+            f"AssertionError: {expected}"
+        )
+    square, padding = (
+        torch.randn(3, 3, 4),
+        torch.tensor([[False, True, True], [False] * 3, [False] * 3]),
+    )
     weights = module(square, square, square, key_padding_mask=padding.T)[1]
-    assert (weights.sum(1) == 0).tolist() == [[False] * 3, [True, False, False], [True, False, False]]
-    assert warned("key_padding_mask is (3, 3), square", module, square, square, square, key_padding_mask=padding)
+    assert (weights.sum(1) == 0).tolist() == [
+        [False] * 3,
+        [True, False, False],
+        [True, False, False],
+    ]
+    assert warned(
+        "key_padding_mask is (3, 3), square",
+        module,
+        square,
+        square,
+        square,
+        key_padding_mask=padding,
+    )
 
 
 @KINDS
@@ -236,26 +326,42 @@ def test_13_padding_of_a_wrong_shape_on_the_fast_path(kind: type[nn.Module]) -> 
     theirs = "RuntimeError: For mask_type == {} mask shape should"
     with torch.no_grad():
         for shape, mask_type in {(5, 2): 1, (2, 6): 1, (5,): 2}.items():
-            ours = f"AssertionError: key_padding_mask has shape {shape}, but must be (N, S) = (2, 5)"
+            ours = (
+                f"AssertionError: key_padding_mask has shape {shape}, but must be (N, S) = (2, 5)"
+            )
             expected = theirs.format(mask_type) if kind is nn.MultiheadAttention else ours
             assert said(module, x, x, x, key_padding_mask=no_mask(*shape)).startswith(expected)
 
 
 @KINDS
 @pytest.mark.parametrize("need_weights", [True, False])
-def test_15_is_causal_alone_raises_or_does_nothing(kind: type[nn.Module], need_weights: bool) -> None:
+def test_15_is_causal_alone_raises_or_does_nothing(
+    kind: type[nn.Module], need_weights: bool
+) -> None:
     module, x = make(kind, 15, 4, 2), torch.randn(1, 3, 4)
-    theirs = "Need attn_mask if specifying the is_causal hint. You may use the Transformer module method"
-    words = theirs if kind is nn.MultiheadAttention else "is_causal=True only says that attn_mask is causal, and there is none"
-    assert said(module, x, x, x, is_causal=True, need_weights=need_weights).startswith(f"RuntimeError: {words}")
+    theirs = (
+        "Need attn_mask if specifying the is_causal hint. You may use the Transformer module method"
+    )
+    words = (
+        theirs
+        if kind is nn.MultiheadAttention
+        else "is_causal=True only says that attn_mask is causal, and there is none"
+    )
+    assert said(module, x, x, x, is_causal=True, need_weights=need_weights).startswith(
+        f"RuntimeError: {words}"
+    )
     module.eval()
     with torch.no_grad():
         if kind is nn.MultiheadAttention:
             assert same(module(x, x, x, is_causal=True)[1][0, 0, 1], 0.296)
             assert torch.equal(module(x, x, x, is_causal=True)[0], module(x, x, x)[0])
-            assert warned("is_causal=True without attn_mask blocks nothing", module, x, x, x, is_causal=True)
+            assert warned(
+                "is_causal=True without attn_mask blocks nothing", module, x, x, x, is_causal=True
+            )
         else:
-            assert said(module, x, x, x, is_causal=True, need_weights=need_weights).startswith(f"RuntimeError: {words}")
+            assert said(module, x, x, x, is_causal=True, need_weights=need_weights).startswith(
+                f"RuntimeError: {words}"
+            )
 
 
 @KINDS
@@ -263,15 +369,23 @@ def test_16_is_causal_with_another_mask(kind: type[nn.Module]) -> None:
     module, x = make(kind, 16, 4, 2), torch.randn(1, 4, 4)
     window = ~torch.eye(4, dtype=torch.bool)  # every token sees itself alone
     expected = {"mine": window, "causal": nn.Transformer.generate_square_subsequent_mask(4).isinf()}
-    expected = {name: module(x, x, x, attn_mask=mask, need_weights=False)[0] for name, mask in expected.items()}
+    expected = {
+        name: module(x, x, x, attn_mask=mask, need_weights=False)[0]
+        for name, mask in expected.items()
+    }
 
     def used(training: bool, need_weights: bool, **padding: Tensor) -> str:
         module.train(training)
         options = {"attn_mask": window, "is_causal": True, "need_weights": need_weights, **padding}
         with torch.set_grad_enabled(training):
             output = module(x, x, x, **options)[0]
-            (name,) = [name for name, other in expected.items() if torch.allclose(output, other, atol=1e-5)]
-            words = {"causal": "your mask is dropped and a causal one is used", "mine": "the hint has no effect, only your mask"}
+            (name,) = [
+                name for name, other in expected.items() if torch.allclose(output, other, atol=1e-5)
+            ]
+            words = {
+                "causal": "your mask is dropped and a causal one is used",
+                "mine": "the hint has no effect, only your mask",
+            }
             assert warned(words[name], module, x, x, x, **options)
         return name
 
@@ -309,7 +423,11 @@ def test_24_add_zero_attn_rescues_rows_without_a_key(kind: type[nn.Module]) -> N
         nn.init.constant_(module.out_proj.bias, 0.25)
         output, weights = module(x, x, x, key_padding_mask=padding)
         output.sum().backward()
-        return weights[0, 0].tolist(), output[0, 0].tolist(), module.in_proj_weight.grad.isnan().any().item()
+        return (
+            weights[0, 0].tolist(),
+            output[0, 0].tolist(),
+            module.in_proj_weight.grad.isnan().any().item(),
+        )
 
     weights, output, nan_gradient = call(kind(4, 2, batch_first=True))
     assert all(map(math.isnan, weights + output)) and nan_gradient
@@ -330,7 +448,9 @@ def test_53_padding_masks_keys_and_not_queries(kind: type[nn.Module]) -> None:
     assert moved[0, :2].abs().max() < 1e-6 and moved[~padding].mean(0).abs().max() < 1e-6
     assert same(moved[0, 2:].abs().max(), 0.07, 2) and same(moved.mean(1).abs().max(), 0.03, 2)
     nn.init.constant_(module.out_proj.bias, 0.0)
-    assert module(x, x, x, key_padding_mask=padding)[0][0, 2:].abs().min() > 0  # pads have an output like any other
+    assert (
+        module(x, x, x, key_padding_mask=padding)[0][0, 2:].abs().min() > 0
+    )  # pads have an output like any other
 
 
 @KINDS
@@ -345,7 +465,19 @@ def test_55_large_negative_numbers_are_not_infinity(kind: type[nn.Module]) -> No
     plain = [0.301, 0.316, 0.384]
     assert same(row(0.0), plain) and same(row(-30.0), plain)
     assert same(row(-math.inf), [math.nan] * 3) and same(row(-1e9), [1 / 3] * 3)
-    assert torch.equal(row(-1e9, slice(1, 3)), row(-math.inf, slice(1, 3)))  # with a key left there is no difference
+    assert torch.equal(
+        row(-1e9, slice(1, 3)), row(-math.inf, slice(1, 3))
+    )  # with a key left there is no difference
     words = "RuntimeError: value cannot be converted to type c10::Half without overflow"
-    assert said(torch.zeros(2, dtype=torch.float16).masked_fill, torch.tensor([True, False]), -1e9) == words
-    assert warned("key_padding_mask holds -1e+09, which is not -inf", module, x, x, x, key_padding_mask=torch.full((1, 3), -1e9))
+    assert (
+        said(torch.zeros(2, dtype=torch.float16).masked_fill, torch.tensor([True, False]), -1e9)
+        == words
+    )
+    assert warned(
+        "key_padding_mask holds -1e+09, which is not -inf",
+        module,
+        x,
+        x,
+        x,
+        key_padding_mask=torch.full((1, 3), -1e9),
+    )

@@ -18,7 +18,9 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from mha_widgets import MultiheadAttention, fast_path, trace
 from mha_widgets.attention.call import Path
 
-NESTED = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
+NESTED = pytest.mark.filterwarnings(
+    "ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning"
+)
 PADDED = torch.tensor([[False, False, True, True], [False, False, False, True]])
 
 
@@ -88,15 +90,23 @@ X = torch.linspace(-1, 1, 2 * 4 * 8).view(2, 4, 8)
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
-def test_30_when_the_fast_path_is_taken(kind: type[nn.Module], taken: bool, build: dict[str, Any], call: dict[str, Any]) -> None:
+def test_30_when_the_fast_path_is_taken(
+    kind: type[nn.Module], taken: bool, build: dict[str, Any], call: dict[str, Any]
+) -> None:
     call = dict(call)
-    x, training, gradients = call.pop("x", X), call.pop("training", False), call.pop("gradients", False)
+    x, training, gradients = (
+        call.pop("x", X),
+        call.pop("training", False),
+        call.pop("gradients", False),
+    )
     inputs = x, x, call.pop("value", x)
     torch.backends.mha.set_fastpath_enabled(not call.pop("switched_off", False))
     module = make(kind, 30, 8, **{"num_heads": 2} | build).train(training)
     native = kind is nn.MultiheadAttention and taken
     with torch.set_grad_enabled(gradients), autocast(call.pop("autocast", None)):
-        assert ("_native_multi_head_attention" in names(module, *inputs, gradients=gradients, **call)) is native
+        assert (
+            "_native_multi_head_attention" in names(module, *inputs, gradients=gradients, **call)
+        ) is native
         reasons = [reason.words for reason in fast_path(module, *inputs, **call)]
         assert (trace(module, *inputs, **call).path is Path.NATIVE) is native
     ours = "the module is mha_widgets.attention.multihead.MultiheadAttention: only nn.MultiheadAttention has a fast path"
@@ -106,21 +116,33 @@ def test_30_when_the_fast_path_is_taken(kind: type[nn.Module], taken: bool, buil
 
 @KINDS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_31_training_and_evaluation_give_the_same_numbers(kind: type[nn.Module], dtype: torch.dtype) -> None:
+def test_31_training_and_evaluation_give_the_same_numbers(
+    kind: type[nn.Module], dtype: torch.dtype
+) -> None:
     module, x = make(kind, 31, 64, 8, dtype=dtype), torch.randn(4, 50, 64).to(dtype)
     output, weights = module(x, x, x)
     with torch.no_grad():
         native, native_weights = module.eval()(x, x, x)
     # Measured: 0 in all types but float64, where it was 1e-16. Another processor may round the last digits otherwise.
     eps = torch.finfo(dtype).eps
-    assert far(output, native) <= 4 * eps * output.abs().max() and far(weights, native_weights) <= 4 * eps * weights.max()
+    assert (
+        far(output, native) <= 4 * eps * output.abs().max()
+        and far(weights, native_weights) <= 4 * eps * weights.max()
+    )
     if dtype == torch.float32:
-        other = make(MultiheadAttention if kind is nn.MultiheadAttention else nn.MultiheadAttention, 31, 64, 8)
+        other = make(
+            MultiheadAttention if kind is nn.MultiheadAttention else nn.MultiheadAttention,
+            31,
+            64,
+            8,
+        )
         assert far(other(x, x, x)[0], output) < 1e-6
 
 
 @KINDS
-def test_33_hooks_in_an_encoder_layer_keep_it_off_the_fused_operation(kind: type[nn.Module]) -> None:
+def test_33_hooks_in_an_encoder_layer_keep_it_off_the_fused_operation(
+    kind: type[nn.Module],
+) -> None:
     layer, seen = encoder_layer(kind, 33), []
 
     def fused() -> bool:
@@ -132,7 +154,9 @@ def test_33_hooks_in_an_encoder_layer_keep_it_off_the_fused_operation(kind: type
         hook = hooked.register_forward_hook(lambda module, inputs, output: seen.append(output))
         assert not fused() and len(seen) == calls
         if hooked is layer.self_attn:
-            assert seen[0][0].shape == X.shape and seen[0][1] is None  # the layer asks for no weights
+            assert (
+                seen[0][0].shape == X.shape and seen[0][1] is None
+            )  # the layer asks for no weights
         hook.remove()
     assert fused()
 
@@ -164,7 +188,10 @@ def test_35_the_nested_path_fills_padding_with_zeros(kind: type[nn.Module]) -> N
     encoder, x = nn.TransformerEncoder(layer, 1).eval(), torch.randn(2, 4, 8)
     slow = encoder(x, src_key_padding_mask=PADDED)
     with torch.no_grad():
-        nested, left = encoder(x, src_key_padding_mask=PADDED), encoder(x, src_key_padding_mask=PADDED.flip(1))
+        nested, left = (
+            encoder(x, src_key_padding_mask=PADDED),
+            encoder(x, src_key_padding_mask=PADDED.flip(1)),
+        )
     assert slow.shape == nested.shape == (2, 4, 8)  # though no sequence needs the last position
     assert same(slow[0, 3, :2], [-0.845, -0.968]) and not nested[PADDED].any()
     assert far(slow[~PADDED], nested[~PADDED]) < 2e-6
@@ -184,7 +211,9 @@ def test_36_a_sample_of_nothing_but_padding_in_an_encoder(kind: type[nn.Module])
     assert encoder(x, src_key_padding_mask=padding).isfinite().all()
     with torch.no_grad():
         assert not encoder(x, src_key_padding_mask=padding)[1].any()  # nested: zeros
-        alone = layer(x, src_key_padding_mask=padding)  # the fused operation reads the weights of ours as well
+        alone = layer(
+            x, src_key_padding_mask=padding
+        )  # the fused operation reads the weights of ours as well
         assert alone[0].isfinite().all() and alone[1].isnan().all()
         torch.backends.mha.set_fastpath_enabled(False)
         assert layer(x, src_key_padding_mask=padding).isfinite().all()
@@ -198,8 +227,13 @@ def test_37_the_warning_about_nested_tensors(kind: type[nn.Module]) -> None:
             build()
         return [str(warning.message) for warning in found]
 
-    words = "enable_nested_tensor is True, but self.use_nested_tensor is False because encoder_layer."
-    seq_first, norm_first = nn.TransformerEncoderLayer(8, 2), nn.TransformerEncoderLayer(8, 2, batch_first=True, norm_first=True)
+    words = (
+        "enable_nested_tensor is True, but self.use_nested_tensor is False because encoder_layer."
+    )
+    seq_first, norm_first = (
+        nn.TransformerEncoderLayer(8, 2),
+        nn.TransformerEncoderLayer(8, 2, batch_first=True, norm_first=True),
+    )
     because = "self_attn.batch_first was not True(use batch_first for better inference performance)"
     assert caught(lambda: nn.TransformerEncoder(seq_first, 1)) == [f"{words}{because}"]
     assert caught(lambda: nn.TransformerEncoder(norm_first, 1)) == [f"{words}norm_first was True"]
@@ -209,8 +243,12 @@ def test_37_the_warning_about_nested_tensors(kind: type[nn.Module]) -> None:
 
 
 @KINDS
-@pytest.mark.parametrize(("need_weights", "largest"), [(True, 4 * 128 * 128), (False, 3 * 128 * 16)])
-def test_44_weights_cost_a_number_for_each_pair(kind: type[nn.Module], need_weights: bool, largest: int) -> None:
+@pytest.mark.parametrize(
+    ("need_weights", "largest"), [(True, 4 * 128 * 128), (False, 3 * 128 * 16)]
+)
+def test_44_weights_cost_a_number_for_each_pair(
+    kind: type[nn.Module], need_weights: bool, largest: int
+) -> None:
     L, E, H = 128, 16, 4
     torch.backends.mha.set_fastpath_enabled(False)
     module, x = make(kind, 44, E, H).eval(), torch.randn(1, L, E)
@@ -218,11 +256,17 @@ def test_44_weights_cost_a_number_for_each_pair(kind: type[nn.Module], need_weig
         with torch.set_grad_enabled(gradients), Operations() as operations:
             module(x, x, x, need_weights=need_weights)
         assert operations.largest == largest  # H * L * L, or the projections 3 * L * E
-        assert ("_scaled_dot_product_flash_attention_for_cpu" in operations.names) is not need_weights
+        assert (
+            "_scaled_dot_product_flash_attention_for_cpu" in operations.names
+        ) is not need_weights
 
 
-def test_63_flex_attention_keeps_where_true_and_has_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.nn.attention.flex_attention._WARNINGS_SHOWN", set())  # it warns once a process
+def test_63_flex_attention_keeps_where_true_and_has_no_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "torch.nn.attention.flex_attention._WARNINGS_SHOWN", set()
+    )  # it warns once a process
     torch.manual_seed(63)
     q, k, v = (torch.randn(1, 2, 128, 16) for _ in range(3))
 
@@ -230,7 +274,9 @@ def test_63_flex_attention_keeps_where_true_and_has_no_weights(monkeypatch: pyte
         return i >= j
 
     mask = create_block_mask(may_look, None, None, 128, 128, device="cpu")
-    with pytest.warns(UserWarning, match="unfused implementation that materializes the full scores matrix"):
+    with pytest.warns(
+        UserWarning, match="unfused implementation that materializes the full scores matrix"
+    ):
         output = flex_attention(q, k, v, block_mask=mask)
     assert isinstance(output, Tensor) and output.shape == (1, 2, 128, 16)
     assert far(output, F.scaled_dot_product_attention(q, k, v, is_causal=True)) < 5e-6
@@ -248,7 +294,12 @@ def test_64_the_fast_path_holds_a_number_for_each_pair(fast: bool) -> None:
     operations = {event.name for event in profile.events()}
     assert ("aten::_native_multi_head_attention" in operations) is fast
     assert ("aten::_scaled_dot_product_flash_attention_for_cpu" in operations) is not fast
-    shapes = [shape for event in profile.events() for shape in event.input_shapes if shape and isinstance(shape[0], int)]
+    shapes = [
+        shape
+        for event in profile.events()
+        for shape in event.input_shapes
+        if shape and isinstance(shape[0], int)
+    ]
     largest = max(map(math.prod, shapes))
     assert largest == (H * L * L if fast else 3 * L * E)
 
@@ -284,7 +335,15 @@ def test_70_an_encoder_layer_ignores_a_subclass_in_evaluation() -> None:
 
 
 def test_70_what_an_encoder_layer_asks_of_its_attention() -> None:
-    asked = ("batch_first", "in_proj_bias", "in_proj_weight", "out_proj", "num_heads", "embed_dim", "_qkv_same_embed_dim")
+    asked = (
+        "batch_first",
+        "in_proj_bias",
+        "in_proj_weight",
+        "out_proj",
+        "num_heads",
+        "embed_dim",
+        "_qkv_same_embed_dim",
+    )
 
     class NoMerge(nn.Module):
         def __init__(self, attention: nn.Module) -> None:

@@ -67,7 +67,9 @@ def test_20_weights_in_training_are_those_after_dropout(kind: type[nn.Module]) -
     module = make(kind, 20, 4, 1, dropout=0.4)
     x, single = torch.randn(1, 6, 4), torch.randn(1, 1, 4)
     assert same(module(x, x, x)[1][0].sum(-1), [0.55, 0.71, 1.11, 0.84, 0.74, 1.15], 2)
-    assert same(module(x, single, single)[1][0, :, 0], [0.0, 0.0, 1.667, 1.667, 0.0, 0.0])  # 1 / (1 - 0.4)
+    assert same(
+        module(x, single, single)[1][0, :, 0], [0.0, 0.0, 1.667, 1.667, 0.0, 0.0]
+    )  # 1 / (1 - 0.4)
     assert warned("rows don't sum to 1", module, x, x, x)
     module.eval()
     assert far(module(x, x, x)[1][0].sum(-1), torch.ones(6)) < 1e-6
@@ -90,7 +92,11 @@ def test_21_both_modules_drop_the_same() -> None:
     outputs = []
     for kind in (nn.MultiheadAttention, MultiheadAttention):
         module, x = make(kind, 21, 8, 2, dropout=0.3), torch.randn(2, 5, 8)
-        outputs.append(torch.stack([module(x, x, x, need_weights=need_weights)[0] for need_weights in (True, False)]))
+        outputs.append(
+            torch.stack(
+                [module(x, x, x, need_weights=need_weights)[0] for need_weights in (True, False)]
+            )
+        )
     assert far(*outputs) < 5e-7
 
 
@@ -108,7 +114,9 @@ def test_22_sdpa_drops_in_evaluation_too() -> None:
     for kind in (nn.MultiheadAttention, MultiheadAttention):
         attention = kind(4, 2, dropout=0.5).eval()
         for need_weights in (True, False):
-            first, second = (attention(q[0], q[0], q[0], need_weights=need_weights)[0] for _ in range(2))
+            first, second = (
+                attention(q[0], q[0], q[0], need_weights=need_weights)[0] for _ in range(2)
+            )
             assert torch.equal(first, second)
 
 
@@ -118,7 +126,11 @@ def test_22_sdpa_drops_in_evaluation_too() -> None:
     [
         ({"add_bias_kv": True}, [0.464, 0.0, 0.0, 0.536], "to be 4, but got 5"),
         ({"add_zero_attn": True}, [0.555, 0.0, 0.0, 0.445], "to be 4, but got 5"),
-        ({"add_bias_kv": True, "add_zero_attn": True}, [0.339, 0.0, 0.0, 0.307, 0.354], "to be 5, but got 7"),
+        (
+            {"add_bias_kv": True, "add_zero_attn": True},
+            [0.339, 0.0, 0.0, 0.307, 0.354],
+            "to be 5, but got 7",
+        ),
     ],
     ids=["bias", "zero", "both"],
 )
@@ -127,8 +139,14 @@ def test_23_appended_positions_widen_the_weights(
 ) -> None:
     torch.manual_seed(23)
     x, padding = torch.randn(2, 3, 4), torch.tensor([[False, True, True], [False] * 3])
-    for drawn in ({"add_bias_kv": True}, {"add_zero_attn": True}, {"add_bias_kv": True, "add_zero_attn": True}):
-        module = kind(4, 2, batch_first=True, **drawn).eval()  # one after the other: each draws on from the last
+    for drawn in (
+        {"add_bias_kv": True},
+        {"add_zero_attn": True},
+        {"add_bias_kv": True, "add_zero_attn": True},
+    ):
+        module = kind(
+            4, 2, batch_first=True, **drawn
+        ).eval()  # one after the other: each draws on from the last
         if drawn == build:
             break
     output, weights = module(x, x, x, key_padding_mask=padding)
@@ -137,7 +155,9 @@ def test_23_appended_positions_widen_the_weights(
     words = f"Expected key_padded_mask.shape[1] {theirs}"
     if kind is MultiheadAttention:
         words = f"key_padding_mask has shape {(2, S)}, but must be (N, S) = (2, 3)"
-    assert said(module, x, x, x, key_padding_mask=no_mask(2, S)).startswith(f"AssertionError: {words}")
+    assert said(module, x, x, x, key_padding_mask=no_mask(2, S)).startswith(
+        f"AssertionError: {words}"
+    )
     traced = trace(module, x, x, x, key_padding_mask=padding)
     assert traced["mask"][0, 0, 0].tolist() == [0.0, -math.inf, -math.inf] + [0.0] * len(build)
     last = traced["k_appended"][:, :, 3:].transpose(1, 2).flatten(2)
@@ -171,11 +191,18 @@ def test_27_packed_and_separate_names(kind: type[nn.Module]) -> None:
     packed, separate, biased = kind(4, 2), kind(4, 2, kdim=6), kind(4, 2, add_bias_kv=True)
     rest = ["in_proj_bias", "out_proj.weight", "out_proj.bias"]
     names = ["q_proj_weight", "k_proj_weight", "v_proj_weight"]
-    assert list(packed.state_dict()) == ["in_proj_weight", *rest] and list(separate.state_dict()) == names + rest
+    assert (
+        list(packed.state_dict()) == ["in_proj_weight", *rest]
+        and list(separate.state_dict()) == names + rest
+    )
     assert sorted(set(biased.state_dict()) - set(packed.state_dict())) == ["bias_k", "bias_v"]
     assert [name for name, value in packed._parameters.items() if value is None] == names
     assert separate._parameters["in_proj_weight"] is None and separate.in_proj_bias.shape == (12,)
-    assert packed.bias_k is None and "bias_k" not in packed._parameters and "bias_k" in biased._parameters
+    assert (
+        packed.bias_k is None
+        and "bias_k" not in packed._parameters
+        and "bias_k" in biased._parameters
+    )
     missing = ", ".join(f'"{name}"' for name in names)
     with pytest.raises(RuntimeError) as raised:
         separate.load_state_dict(packed.state_dict())
@@ -190,12 +217,23 @@ def test_28_packed_weights_start_smaller(kind: type[nn.Module]) -> None:
     torch.manual_seed(28)
     size = 256
     packed = kind(size, 4)
-    assert kind(size, 4, kdim=size, vdim=size).in_proj_weight.shape == (3 * size, size)  # still packed
+    assert kind(size, 4, kdim=size, vdim=size).in_proj_weight.shape == (
+        3 * size,
+        size,
+    )  # still packed
     separate = kind(size, 4, kdim=size + 1).q_proj_weight
     weight = packed.in_proj_weight
-    assert same(weight.abs().max(), 0.0765, 4) and math.sqrt(6 / (4 * size)) == pytest.approx(0.0765, abs=1e-4)
-    assert same(separate.abs().max(), 0.1083, 4) and math.sqrt(6 / (2 * size)) == pytest.approx(0.1083, abs=1e-4)
-    assert same(weight.std(), 0.0442, 4) and same(separate.std(), 0.0625, 4) and same(separate.std() / weight.std(), 1.412)
+    assert same(weight.abs().max(), 0.0765, 4) and math.sqrt(6 / (4 * size)) == pytest.approx(
+        0.0765, abs=1e-4
+    )
+    assert same(separate.abs().max(), 0.1083, 4) and math.sqrt(6 / (2 * size)) == pytest.approx(
+        0.1083, abs=1e-4
+    )
+    assert (
+        same(weight.std(), 0.0442, 4)
+        and same(separate.std(), 0.0625, 4)
+        and same(separate.std() / weight.std(), 1.412)
+    )
     assert same(packed.out_proj.weight.abs().max(), 1 / math.sqrt(size), 4)
     assert not packed.in_proj_bias.any() and not packed.out_proj.bias.any()
 
@@ -213,7 +251,10 @@ def test_28_packed_weights_start_smaller(kind: type[nn.Module]) -> None:
     ids=str,
 )
 def test_28_both_modules_start_the_same(build: dict[str, Any]) -> None:
-    theirs, ours = (make(kind, 28, 6, 2, **build).state_dict() for kind in (nn.MultiheadAttention, MultiheadAttention))
+    theirs, ours = (
+        make(kind, 28, 6, 2, **build).state_dict()
+        for kind in (nn.MultiheadAttention, MultiheadAttention)
+    )
     assert list(ours) == list(theirs)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -222,7 +263,9 @@ def test_28_both_modules_start_the_same(build: dict[str, Any]) -> None:
 def test_45_weights_can_be_recomputed_from_the_parameters(kind: type[nn.Module]) -> None:
     module, x = make(kind, 45, 8, 2).eval(), torch.randn(2, 5, 8)
     q, k, _ = F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
-    q_heads, k_heads = (rows.view(2, 5, 2, 4).transpose(1, 2) for rows in (q, k))  # (N, L, H, D): heads are blocks
+    q_heads, k_heads = (
+        rows.view(2, 5, 2, 4).transpose(1, 2) for rows in (q, k)
+    )  # (N, L, H, D): heads are blocks
     weights = (q_heads @ k_heads.mT / 2).softmax(-1)
     assert far(weights, module(x, x, x, average_attn_weights=False)[1]) < 1e-6
     interleaved = q.view(2, 5, 4, 2).permute(0, 3, 1, 2)
@@ -261,7 +304,9 @@ def test_48_linears_as_in_bert(kind: type[nn.Module]) -> None:
     assert far(output, expected) < 2e-6 and far(returned, weights) < 1e-6
     wrong = module(x, x, x, key_padding_mask=keep.bool())[0]
     assert wrong[1].isnan().all() and far(wrong[0], expected[0]) > 0.5
-    assert warned("Queries with no key left (sequence 1", module, x, x, x, key_padding_mask=keep.bool())
+    assert warned(
+        "Queries with no key left (sequence 1", module, x, x, x, key_padding_mask=keep.bool()
+    )
 
 
 @KINDS
@@ -270,7 +315,10 @@ def test_50_kernels_as_in_keras(kind: type[nn.Module]) -> None:
     kernels, biases = torch.randn(3, E, H, D) * 0.4, torch.randn(3, H, D) * 0.4
     out_kernel, out_bias = torch.randn(H, D, E) * 0.4, torch.randn(E) * 0.4
     x, keep = torch.randn(N, L, E), (~no_mask(L, L)).tril()
-    q, k, v = (torch.einsum("nle,ehd->nlhd", x, kernel) + bias for kernel, bias in zip(kernels, biases, strict=True))
+    q, k, v = (
+        torch.einsum("nle,ehd->nlhd", x, kernel) + bias
+        for kernel, bias in zip(kernels, biases, strict=True)
+    )
     scores = torch.einsum("nlhd,nshd->nhls", q, k) / math.sqrt(D)
     weights = scores.masked_fill(~keep, -math.inf).softmax(-1)
     expected = torch.einsum("nhls,nshd,hde->nle", weights, v, out_kernel) + out_bias
@@ -285,7 +333,9 @@ def test_50_kernels_as_in_keras(kind: type[nn.Module]) -> None:
     )
     output, returned = module(x, x, x, attn_mask=~keep, average_attn_weights=False)
     assert far(output, expected) < 2e-6 and far(returned, weights) < 1e-6
-    assert warned("attn_mask blocks what a causal mask lets through", module, x, x, x, attn_mask=keep)
+    assert warned(
+        "attn_mask blocks what a causal mask lets through", module, x, x, x, attn_mask=keep
+    )
     wide = torch.empty(E, H, E)  # key_dim = embed_dim: three heads of 12 features, and not of 4
     assert wide.numel() == 3 * module.in_proj_weight[:E].numel()
 
@@ -293,7 +343,11 @@ def test_50_kernels_as_in_keras(kind: type[nn.Module]) -> None:
 @KINDS
 def test_56_sizes_and_features_that_do_not_fit(kind: type[nn.Module]) -> None:
     theirs = kind is nn.MultiheadAttention
-    words = "embed_dim must be divisible by num_heads" if theirs else "embed_dim = 10 can't be cut into 3 heads of one size"
+    words = (
+        "embed_dim must be divisible by num_heads"
+        if theirs
+        else "embed_dim = 10 can't be cut into 3 heads of one size"
+    )
     assert said(kind, 10, 3).startswith(f"AssertionError: {words}")
     for sizes in ((0, 1), (8, 0), (-8, 2)):
         words = "must be at least 1, but got {} and {}."
@@ -310,7 +364,9 @@ def test_56_sizes_and_features_that_do_not_fit(kind: type[nn.Module]) -> None:
         y = torch.randn(*shape)
         words = f"query should be unbatched 2D or batched 3D tensor but received {len(shape)}-D query tensor"
         if not theirs:
-            words = got.format(shape) + "give all three as (N, L, E), or as (L, E) for one sequence."
+            words = (
+                got.format(shape) + "give all three as (N, L, E), or as (L, E) for one sequence."
+            )
         assert said(module, y, y, y) == f"AssertionError: {words}"
 
 
@@ -327,13 +383,19 @@ def test_56_a_dropout_that_is_no_probability_fails_late(kind: type[nn.Module]) -
 def test_57_batches_and_lengths_that_do_not_match(kind: type[nn.Module]) -> None:
     module = make(kind, 57, 8, 2)
     theirs = kind is nn.MultiheadAttention
-    for (queries, keys), (view, size) in {(1, 4): ([6, 2, 4], 192), (4, 2): ([6, 8, 4], 96), (2, 3): ([6, 4, 4], 144)}.items():
+    for (queries, keys), (view, size) in {
+        (1, 4): ([6, 2, 4], 192),
+        (4, 2): ([6, 8, 4], 96),
+        (2, 3): ([6, 4, 4], 144),
+    }.items():
         query, key = torch.randn(queries, 3, 8), torch.randn(keys, 6, 8)
         words = f"shape '{view}' is invalid for input of size {size}"
         if not theirs:
             words = f"Got query {(queries, 3, 8)}, key {(keys, 6, 8)} and value {(keys, 6, 8)}: {queries} sequences of queries"
         for need_weights in (True, False):
-            assert said(module, query, key, key, need_weights=need_weights).startswith(f"RuntimeError: {words}")
+            assert said(module, query, key, key, need_weights=need_weights).startswith(
+                f"RuntimeError: {words}"
+            )
     query, key, value = torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(2, 6, 8)
     words = "key shape torch.Size([5, 2, 8]) does not match value shape torch.Size([6, 2, 8])"
     if not theirs:
@@ -343,12 +405,16 @@ def test_57_batches_and_lengths_that_do_not_match(kind: type[nn.Module]) -> None
 
 
 @KINDS
-def test_58_two_dimensions_are_one_sequence_and_a_call_returns_a_tuple(kind: type[nn.Module]) -> None:
+def test_58_two_dimensions_are_one_sequence_and_a_call_returns_a_tuple(
+    kind: type[nn.Module],
+) -> None:
     module, x = make(kind, 58, 4, 2).eval(), torch.randn(5, 4)
     output, weights = module(x, x, x)
     edited = x.clone()
     edited[4] += 3
-    assert weights.shape == (5, 5) and same(far(module(edited, edited, edited)[0][0], output[0]), 0.466)
+    assert weights.shape == (5, 5) and same(
+        far(module(edited, edited, edited)[0][0], output[0]), 0.466
+    )
     words = "TypeError: MultiheadAttention.forward() missing 2 required positional arguments: 'key' and 'value'"
     assert said(nn.Sequential(module, nn.Linear(4, 4)), x) == words
     without = module(x, x, x, need_weights=False)
@@ -356,19 +422,28 @@ def test_58_two_dimensions_are_one_sequence_and_a_call_returns_a_tuple(kind: typ
 
 
 @KINDS
-def test_62_num_heads_changes_no_parameter_count_and_is_not_in_the_repr(kind: type[nn.Module]) -> None:
+def test_62_num_heads_changes_no_parameter_count_and_is_not_in_the_repr(
+    kind: type[nn.Module],
+) -> None:
     def count(num_heads: int, **build: bool) -> int:
         return sum(parameter.numel() for parameter in kind(64, num_heads, **build).parameters())
 
     assert count(1) == count(8) == 16640 == 4 * 64**2 + 4 * 64
     assert count(8, bias=False) == 16384 and count(8, add_bias_kv=True) == 16768
     text = " ".join(repr(kind(64, 8, dropout=0.1, add_zero_attn=True, batch_first=True)).split())
-    assert text == "MultiheadAttention( (out_proj): NonDynamicallyQuantizableLinear(in_features=64, out_features=64, bias=True) )"
+    assert (
+        text
+        == "MultiheadAttention( (out_proj): NonDynamicallyQuantizableLinear(in_features=64, out_features=64, bias=True) )"
+    )
 
 
 @KINDS
 def test_67_order_of_the_tokens_makes_no_difference(kind: type[nn.Module]) -> None:
-    module, x, order = make(kind, 67, 8, 2).eval(), torch.randn(1, 5, 8), torch.tensor([3, 0, 4, 1, 2])
+    module, x, order = (
+        make(kind, 67, 8, 2).eval(),
+        torch.randn(1, 5, 8),
+        torch.tensor([3, 0, 4, 1, 2]),
+    )
     output, weights = module(x, x, x)
     y = x[:, order]
     shuffled, shuffled_weights = module(y, y, y)
@@ -385,8 +460,15 @@ def test_69_one_linear_for_all_three_as_in_timm(kind: type[nn.Module], qkv_bias:
     q, k, v = qkv(x).reshape(N, L, 3, H, D).permute(2, 0, 3, 1, 4)
     expected = proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(N, L, E))
     module = kind(E, H, batch_first=True).eval()
-    bias = qkv.bias if qkv_bias else torch.zeros(3 * E)  # bias=False would take the output's bias too
-    weights = {"in_proj_weight": qkv.weight, "in_proj_bias": bias, "out_proj.weight": proj.weight, "out_proj.bias": proj.bias}
+    bias = (
+        qkv.bias if qkv_bias else torch.zeros(3 * E)
+    )  # bias=False would take the output's bias too
+    weights = {
+        "in_proj_weight": qkv.weight,
+        "in_proj_bias": bias,
+        "out_proj.weight": proj.weight,
+        "out_proj.bias": proj.bias,
+    }
     module.load_state_dict(weights)
     assert far(module(x, x, x)[0], expected) < 2e-6
     assert list(kind(E, H, bias=False).state_dict()) == ["in_proj_weight", "out_proj.weight"]

@@ -18,7 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mha_widgets import MultiheadAttention
 
-SCRIPT = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+SCRIPT = pytest.mark.filterwarnings(
+    "ignore:`torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning"
+)
 BOTH_WEIGHTS = pytest.mark.parametrize("need_weights", [True, False])
 
 
@@ -72,10 +74,15 @@ def test_32_the_output_projection_is_never_called(kind: type[nn.Module]) -> None
 @BOTH_WEIGHTS
 @pytest.mark.parametrize("name", ["attn_mask", "key_padding_mask"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_38_a_narrow_module_with_a_float32_mask(kind: type[nn.Module], need_weights: bool, name: str, dtype: torch.dtype) -> None:
+def test_38_a_narrow_module_with_a_float32_mask(
+    kind: type[nn.Module], need_weights: bool, name: str, dtype: torch.dtype
+) -> None:
     module, x = make(kind, 38, 8, 2, dtype=dtype), torch.randn(1, 3, 8, dtype=dtype)
     shape = (3, 3) if name == "attn_mask" else (1, 3)
-    floats = {name: torch.zeros(shape).index_fill(-1, torch.tensor([2]), -torch.inf), "need_weights": need_weights}
+    floats = {
+        name: torch.zeros(shape).index_fill(-1, torch.tensor([2]), -torch.inf),
+        "need_weights": need_weights,
+    }
     booleans = {name: floats[name].isinf(), "need_weights": need_weights}
     expected = module(x, x, x, **booleans)[0]
     assert expected.dtype == dtype and expected.isfinite().all()
@@ -93,7 +100,11 @@ def test_38_a_narrow_module_with_a_float32_mask(kind: type[nn.Module], need_weig
 @BOTH_WEIGHTS
 def test_39_autocast_works_with_every_mask(kind: type[nn.Module], need_weights: bool) -> None:
     module, x = make(kind, 39, 16, 4), torch.randn(2, 5, 16)
-    masks = ({}, {"attn_mask": causal(5)}, {"attn_mask": torch.zeros(5, 5).masked_fill(causal(5), -torch.inf)})
+    masks = (
+        {},
+        {"attn_mask": causal(5)},
+        {"attn_mask": torch.zeros(5, 5).masked_fill(causal(5), -torch.inf)},
+    )
     masks += ({"key_padding_mask": torch.zeros(2, 5)}, {"key_padding_mask": no_mask(2, 5)})
     for training in (True, False):
         module.train(training)
@@ -124,19 +135,27 @@ def test_40_torchscript_takes_no_module_without_bias_and_none_of_ours() -> None:
 @SCRIPT
 @KINDS
 @pytest.mark.parametrize("gradients", [True, False])
-def test_41_a_traced_module_keeps_the_operation_that_it_met(kind: type[nn.Module], gradients: bool) -> None:
+def test_41_a_traced_module_keeps_the_operation_that_it_met(
+    kind: type[nn.Module], gradients: bool
+) -> None:
     module = SelfAttention(kind, 41).eval()
     x, other = torch.randn(2, 5, 8), torch.randn(3, 7, 8)
     with torch.set_grad_enabled(gradients):
         traced = torch.jit.trace(module, x, check_trace=False)
-        if kind is nn.MultiheadAttention and gradients:  # its own check calls without gradients: on the fast path
+        if (
+            kind is nn.MultiheadAttention and gradients
+        ):  # its own check calls without gradients: on the fast path
             words = "TracingCheckError: Tracing failed sanity checks!"
             assert said(torch.jit.trace, module, x) == words
         else:
             assert far(torch.jit.trace(module, x)(other), module(other)) < 1e-6
-    operations = {node.kind() for node in traced.inlined_graph.nodes() if "attention" in node.kind()}
+    operations = {
+        node.kind() for node in traced.inlined_graph.nodes() if "attention" in node.kind()
+    }
     native = kind is nn.MultiheadAttention and not gradients
-    assert operations == {"aten::_native_multi_head_attention" if native else "aten::scaled_dot_product_attention"}
+    assert operations == {
+        "aten::_native_multi_head_attention" if native else "aten::scaled_dot_product_attention"
+    }
     assert far(traced(other), module(other)) < 1e-6
 
 
@@ -161,7 +180,9 @@ ONNX_WARNINGS = pytest.mark.filterwarnings(
 @ONNX_WARNINGS
 @KINDS
 @pytest.mark.parametrize(("gradients", "fast"), [(True, True), (False, True), (False, False)])
-def test_42_onnx_has_no_native_attention(kind: type[nn.Module], gradients: bool, fast: bool) -> None:
+def test_42_onnx_has_no_native_attention(
+    kind: type[nn.Module], gradients: bool, fast: bool
+) -> None:
     module, x, file = SelfAttention(kind, 42).eval(), torch.randn(2, 5, 8), io.BytesIO()
     torch.backends.mha.set_fastpath_enabled(fast)
 
@@ -202,7 +223,9 @@ def test_42_the_new_exporter_starts_without_the_native_attention(kind: type[nn.M
     ],
     ids=["training", "evaluation", "masks", "no weights", "dynamic"],
 )
-def test_43_compiles_in_one_graph(kind: type[nn.Module], training: bool, options: dict[str, Any], dynamic: bool | None) -> None:
+def test_43_compiles_in_one_graph(
+    kind: type[nn.Module], training: bool, options: dict[str, Any], dynamic: bool | None
+) -> None:
     module, x = make(kind, 43, 8, 2).train(training), torch.randn(2, 5, 8)
     torch._dynamo.reset()
     with torch.set_grad_enabled(training):
@@ -212,7 +235,9 @@ def test_43_compiles_in_one_graph(kind: type[nn.Module], training: bool, options
 
 def penalty(module: nn.Module, x: Tensor, need_weights: bool) -> Tensor:
     x = x.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad((module(x, x, x, need_weights=need_weights)[0] ** 2).sum(), x, create_graph=True)
+    (gradient,) = torch.autograd.grad(
+        (module(x, x, x, need_weights=need_weights)[0] ** 2).sum(), x, create_graph=True
+    )
     return torch.autograd.grad((gradient**2).sum(), x)[0]
 
 
@@ -227,15 +252,21 @@ def test_46_without_weights_there_is_no_second_derivative(kind: type[nn.Module])
     assert expected.abs().max() > 0.01
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore:There is a performance drop because:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit:DeprecationWarning", "ignore:There is a performance drop because:UserWarning"
+)
 @KINDS
 @BOTH_WEIGHTS
-def test_47_gradients_for_each_sample_and_forward_mode(kind: type[nn.Module], need_weights: bool) -> None:
+def test_47_gradients_for_each_sample_and_forward_mode(
+    kind: type[nn.Module], need_weights: bool
+) -> None:
     module, x = make(kind, 47, 8, 2), torch.randn(3, 4, 8)
     parameters = dict(module.named_parameters())
 
     def total(parameters: dict[str, Tensor], sample: Tensor) -> Tensor:
-        return functional_call(module, parameters, (sample,) * 3, {"need_weights": need_weights})[0].sum()
+        return functional_call(module, parameters, (sample,) * 3, {"need_weights": need_weights})[
+            0
+        ].sum()
 
     def output(y: Tensor) -> Tensor:
         return module(y, y, y, need_weights=need_weights)[0]
@@ -252,9 +283,13 @@ def test_47_gradients_for_each_sample_and_forward_mode(kind: type[nn.Module], ne
         assert said(jvp, output, (x,), (x,)).startswith(words)
 
 
-@pytest.mark.filterwarnings("ignore:torch.ao.quantization is:DeprecationWarning", "ignore:torch.quantize_per_:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:torch.ao.quantization is:DeprecationWarning", "ignore:torch.quantize_per_:UserWarning"
+)
 @KINDS
-def test_61_dynamic_quantization_leaves_attention_and_breaks_its_layer(kind: type[nn.Module]) -> None:
+def test_61_dynamic_quantization_leaves_attention_and_breaks_its_layer(
+    kind: type[nn.Module],
+) -> None:
     torch.manual_seed(61)
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     layer.self_attn = kind(16, 2, batch_first=True)
@@ -267,7 +302,9 @@ def test_61_dynamic_quantization_leaves_attention_and_breaks_its_layer(kind: typ
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients):
             torch.backends.mha.set_fastpath_enabled(True)
-            assert said(quantized, x) == "AttributeError: 'function' object has no attribute 'device'"
+            assert (
+                said(quantized, x) == "AttributeError: 'function' object has no attribute 'device'"
+            )
             torch.backends.mha.set_fastpath_enabled(False)
             assert far(quantized(x), layer(x)) < 0.1
 
@@ -275,9 +312,16 @@ def test_61_dynamic_quantization_leaves_attention_and_breaks_its_layer(kind: typ
 @KINDS
 @pytest.mark.parametrize(
     ("gradients", "need_weights", "flops"),
-    [(True, True, 1179648), (False, True, 1179648), (True, False, 1048576), (False, False, 1048576)],
+    [
+        (True, True, 1179648),
+        (False, True, 1179648),
+        (True, False, 1048576),
+        (False, False, 1048576),
+    ],
 )
-def test_66_flop_counters_miss_what_is_fused(kind: type[nn.Module], gradients: bool, need_weights: bool, flops: int) -> None:
+def test_66_flop_counters_miss_what_is_fused(
+    kind: type[nn.Module], gradients: bool, need_weights: bool, flops: int
+) -> None:
     N, L, E = 2, 16, 64
     module, x = make(kind, 66, E, 4).eval(), torch.randn(N, L, E)
     projections, products = 2 * N * L * E * E * 4, 2 * 2 * N * L * L * E

@@ -83,21 +83,37 @@ def test_a_room_imports_only_what_it_may_know(module: str) -> None:
     assert {other.split(".")[0] for other in found} & LIBRARIES <= OUTSIDE[room(module)]
 
 
-@pytest.mark.parametrize("module", sorted(other for other in MODULES if other.startswith("mha_widgets.explorers.")))
+@pytest.mark.parametrize(
+    "module", sorted(other for other in MODULES if other.startswith("mha_widgets.explorers."))
+)
 def test_no_explorer_imports_another(module: str) -> None:
     own = ".".join(module.split(".")[:3])
-    others = {other for other in imports(MODULES[module]) if other.startswith("mha_widgets.explorers")}
+    others = {
+        other for other in imports(MODULES[module]) if other.startswith("mha_widgets.explorers")
+    }
     assert all(other == own or other.startswith(own + ".") for other in others)
 
 
 def test_only_the_display_hook_and_sphinx_know_a_host() -> None:
-    users = {module for module, path in MODULES.items() if any(".hosts" in other for other in imports(path))}
-    assert {module for module in users if room(module) != "hosts"} == {"mha_widgets.explorer", "mha_widgets.sphinx_ext"}
-    assert not any(".hosts" in other for other in imports(MODULES["mha_widgets.explorer"], lazy=False))
+    users = {
+        module
+        for module, path in MODULES.items()
+        if any(".hosts" in other for other in imports(path))
+    }
+    assert {module for module in users if room(module) != "hosts"} == {
+        "mha_widgets.explorer",
+        "mha_widgets.sphinx_ext",
+    }
+    assert not any(
+        ".hosts" in other for other in imports(MODULES["mha_widgets.explorer"], lazy=False)
+    )
 
 
 def test_no_import_cycles() -> None:
-    graph = {module: (imports(path, lazy=False) & MODULES.keys()) - {module, "mha_widgets"} for module, path in MODULES.items()}
+    graph = {
+        module: (imports(path, lazy=False) & MODULES.keys()) - {module, "mha_widgets"}
+        for module, path in MODULES.items()
+    }
     order = list(TopologicalSorter(graph).static_order())
     assert order.index("mha_widgets.attention.masks") < order.index("mha_widgets.explorers.masks")
 

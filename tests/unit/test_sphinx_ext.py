@@ -29,22 +29,38 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        shutil.copytree(PACKAGE, folder / "lib" / "mha_widgets", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            PACKAGE, folder / "lib" / "mha_widgets", ignore=shutil.ignore_patterns("__pycache__")
+        )
         self.source = folder / "source"
         self.source.mkdir()
         (self.source / "conf.py").write_text(CONFIG)
-        (self.source / "index.md").write_text("# Start\n\n```{mha-explorer} Attention\n```\n\n```{toctree}\nchapter\nplain\n```\n")
+        (self.source / "index.md").write_text(
+            "# Start\n\n```{mha-explorer} Attention\n```\n\n```{toctree}\nchapter\nplain\n```\n"
+        )
         (self.source / "plain.md").write_text("# Plain\n")
         (self.source / "quizzes").mkdir()
         (self.source / "quizzes" / "chapter.json").write_text(QUESTION)
-        cells = [nbformat.v4.new_markdown_cell("# Chapter"), *map(nbformat.v4.new_code_cell, (QUIZ, CELL))]
+        cells = [
+            nbformat.v4.new_markdown_cell("# Chapter"),
+            *map(nbformat.v4.new_code_cell, (QUIZ, CELL)),
+        ]
         notebook = nbformat.v4.new_notebook(cells=cells)
         nbformat.write(notebook, self.source / "chapter.ipynb")
 
     def build(self, *options: str) -> subprocess.CompletedProcess[str]:
         paths = [str(self.folder / "lib"), os.environ.get("PYTHONPATH", "")]
         return subprocess.run(
-            [sys.executable, "-m", "sphinx", "-b", "html", *options, str(self.source), str(self.folder / "site" / "html")],
+            [
+                sys.executable,
+                "-m",
+                "sphinx",
+                "-b",
+                "html",
+                *options,
+                str(self.source),
+                str(self.folder / "site" / "html"),
+            ],
             cwd=self.folder,  # not the folder of the real package
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
             capture_output=True,
@@ -67,9 +83,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_a_page_with_an_explorer_has_what_it_needs(project: Project, name: str) -> None:
     html = project.page(name)
     assert html.count('<section class="mha-explorer" data-explorer="Attention"') == 1
-    assert "_static/mha_widgets/mha-explorer.js" in html and "_static/mha_widgets/mha-explorer.css" in html
+    assert (
+        "_static/mha_widgets/mha-explorer.js" in html
+        and "_static/mha_widgets/mha-explorer.css" in html
+    )
     for asset in ("mha-explorer.js", "mha-explorer.css", "plotly.min.js"):
-        assert (project.folder / "site" / "html" / "_static" / "mha_widgets" / asset).stat().st_size > 1000
+        assert (
+            project.folder / "site" / "html" / "_static" / "mha_widgets" / asset
+        ).stat().st_size > 1000
 
 
 def test_a_page_without_an_explorer_loads_nothing_of_it(project: Project) -> None:

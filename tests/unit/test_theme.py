@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import plotly.graph_objects as go
 import pytest
 
@@ -10,7 +12,9 @@ from mha_widgets.figures.theme import COLOURS, colour, dark, scale
 
 def linear(hexadecimal: str) -> list[float]:
     shares = [int(hexadecimal[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    return [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return [
+        share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares
+    ]
 
 
 def luminance(hexadecimal: str) -> float:
@@ -45,7 +49,7 @@ def test_words_can_be_read_on_the_card(role: str, ground: int) -> None:
 @pytest.mark.parametrize("ground", [0, 1])
 def test_weights_run_evenly_in_lightness(ground: int) -> None:
     stops = [lightness(COLOURS[f"weight-{i}"][ground]) for i in range(5)]
-    steps = [after - before for before, after in zip(stops, stops[1:])]
+    steps = [after - before for before, after in itertools.pairwise(stops)]
     assert all(step * steps[0] > 0 for step in steps)
     assert max(map(abs, steps)) - min(map(abs, steps)) < 0.02
 
@@ -65,7 +69,10 @@ def test_scales_go_from_end_to_end() -> None:
 
 def test_dark_swaps_colours_and_nothing_else() -> None:
     ink = COLOURS["ink"]
-    figure = go.Figure(go.Heatmap(z=[[0.5]], text=[[ink[0]]], colorscale=scale("mask")), {"title": {"text": ink[0]}})
+    figure = go.Figure(
+        go.Heatmap(z=[[0.5]], text=[[ink[0]]], colorscale=scale("mask")),
+        {"title": {"text": ink[0]}},
+    )
     figure.update_layout(font_color=ink[0])
     data, layout = dark(figure.data[0].to_plotly_json()), dark(figure.layout.to_plotly_json())
     assert layout["font"]["color"] == ink[1]

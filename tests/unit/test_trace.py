@@ -23,7 +23,9 @@ MODULES = pytest.mark.parametrize("kind", [nn.MultiheadAttention, MultiheadAtten
 
 def make(kind: type[nn.Module] = nn.MultiheadAttention, **build: Any) -> Any:
     torch.manual_seed(0)
-    return kind(**{"embed_dim": E, "num_heads": H, "batch_first": True, "dtype": torch.float64} | build)
+    return kind(
+        **{"embed_dim": E, "num_heads": H, "batch_first": True, "dtype": torch.float64} | build
+    )
 
 
 def data(*shape: int, seed: int = 0) -> Tensor:
@@ -35,7 +37,10 @@ def warnings_of(module: Any, *inputs: Tensor, **forward: Any) -> tuple[str, ...]
     return trace(module, *x, **forward).warnings
 
 
-@pytest.mark.filterwarnings("ignore:.*mismatched key_padding_mask:UserWarning", "ignore:.*masks of different types:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*mismatched key_padding_mask:UserWarning",
+    "ignore:.*masks of different types:UserWarning",
+)
 @given(cases())
 def test_the_last_steps_are_what_the_module_returns(case: Case) -> None:
     for module in case.modules():
@@ -49,7 +54,13 @@ def test_the_last_steps_are_what_the_module_returns(case: Case) -> None:
 @MODULES
 def test_every_step_by_name_in_order_with_its_shape(kind: type[nn.Module]) -> None:
     x, y = data(), data(N, 7, E, seed=1)
-    traced = trace(make(kind, add_bias_kv=True, add_zero_attn=True), x, y, y, key_padding_mask=torch.zeros(N, 7).bool())
+    traced = trace(
+        make(kind, add_bias_kv=True, add_zero_attn=True),
+        x,
+        y,
+        y,
+        key_padding_mask=torch.zeros(N, 7).bool(),
+    )
     D = E // H
     assert [(step.name, step.letters, tuple(step.tensor.shape)) for step in traced.steps] == [
         ("q", "(N, L, E)", (N, L, E)),
@@ -79,8 +90,13 @@ def test_the_steps_follow_from_each_other() -> None:
     close(traced["v"], x @ W[2 * E :].T + b[2 * E :])
     close(traced["k_heads"][1, 1], traced["k"][1, :, E // H :])
     close(traced["k_appended"][2, 0, -1], module.bias_k[0, 0, : E // H])
-    close(traced["scores"][0, 1, 2, 3], traced["q_heads"][0, 1, 2] @ traced["k_heads"][0, 1, 3] / math.sqrt(E // H))
-    assert traced["mask"][0, 0].tolist() == [[-math.inf if k > q and k < L else 0.0 for k in range(L + 1)] for q in range(L)]
+    close(
+        traced["scores"][0, 1, 2, 3],
+        traced["q_heads"][0, 1, 2] @ traced["k_heads"][0, 1, 3] / math.sqrt(E // H),
+    )
+    assert traced["mask"][0, 0].tolist() == [
+        [-math.inf if k > q and k < L else 0.0 for k in range(L + 1)] for q in range(L)
+    ]
     close(traced["weights"], (traced["scores"] + traced["mask"]).softmax(-1))
     close(traced["heads"], traced["weights"] @ traced["v_appended"])
     close(traced["joined"][..., E // H :], traced["heads"][:, 1])
@@ -88,7 +104,9 @@ def test_the_steps_follow_from_each_other() -> None:
 
 
 @MODULES
-def test_dropout_is_that_of_the_call_and_random_numbers_go_on_as_after_it(kind: type[nn.Module]) -> None:
+def test_dropout_is_that_of_the_call_and_random_numbers_go_on_as_after_it(
+    kind: type[nn.Module],
+) -> None:
     module, x = make(kind, dropout=0.4), data()
     torch.manual_seed(7)
     output, weights = module(x, x, x, average_attn_weights=False)
@@ -111,33 +129,56 @@ def test_a_difference_is_told() -> None:
     module, x = make(), data()
     module.out_proj.bias.data += 1
     forward = module.forward
-    module.forward = lambda *args, **options: (forward(*args, **options)[0] + 0.25, forward(*args, **options)[1])
+    module.forward = lambda *args, **options: (
+        forward(*args, **options)[0] + 0.25,
+        forward(*args, **options)[1],
+    )
     traced = trace(module, x, x, x)
     assert traced.difference == pytest.approx(0.25)
     assert traced.warnings[0].startswith("The module returns something else, by up to 0.25")
-    module.forward = lambda *args, **options: (forward(*args, **options)[0], forward(*args, **options)[1] * math.nan)
+    module.forward = lambda *args, **options: (
+        forward(*args, **options)[0],
+        forward(*args, **options)[1] * math.nan,
+    )
     traced = trace(module, x, x, x)
-    assert math.isnan(traced.difference) and traced.warnings[0].startswith("The module returns something else")
+    assert math.isnan(traced.difference) and traced.warnings[0].startswith(
+        "The module returns something else"
+    )
 
 
 def test_nobody_is_blamed_for_numbers_that_are_not_finite() -> None:
     module, x = make(), data()
     module.in_proj_weight.data[0, 0] = math.nan
     traced = trace(module, x, x, x, need_weights=False)
-    torch.testing.assert_close(traced.returned[0], module(x, x, x, need_weights=False)[0], equal_nan=True)
+    torch.testing.assert_close(
+        traced.returned[0], module(x, x, x, need_weights=False)[0], equal_nan=True
+    )
     assert not math.isfinite(traced.difference) and "hook" not in "".join(traced.warnings)
-    assert traced.warnings[0].startswith("The steps hold NaN or inf where what the module returns holds none")
+    assert traced.warnings[0].startswith(
+        "The steps hold NaN or inf where what the module returns holds none"
+    )
 
 
 @pytest.mark.parametrize(
     "hook, message",
     [
-        (lambda _, __, output: output[0], r"^The module returned one Tensor, not \(output, weights\); look at its hooks"),
-        (lambda _, __, output: (*output, None), "^The module returned a tuple of Tensor, Tensor, NoneType, not"),
-        (lambda _, __, output: (output[0][..., :3], None), r"^The module returned output \(3, 5, 3\), not \(3, 5, 14\);"),
+        (
+            lambda _, __, output: output[0],
+            r"^The module returned one Tensor, not \(output, weights\); look at its hooks",
+        ),
+        (
+            lambda _, __, output: (*output, None),
+            "^The module returned a tuple of Tensor, Tensor, NoneType, not",
+        ),
+        (
+            lambda _, __, output: (output[0][..., :3], None),
+            r"^The module returned output \(3, 5, 3\), not \(3, 5, 14\);",
+        ),
     ],
 )
-def test_a_hook_that_returns_something_of_another_kind_is_named(hook: Callable[..., Any], message: str) -> None:
+def test_a_hook_that_returns_something_of_another_kind_is_named(
+    hook: Callable[..., Any], message: str
+) -> None:
     module, x = make(), data()
     module.register_forward_hook(hook)
     with pytest.raises(TypeError, match=message):
@@ -189,11 +230,17 @@ def test_what_the_call_raises_is_raised() -> None:
         trace(make(), x[..., :4], x, x)
     with pytest.raises(RuntimeError, match="attn_mask"):
         trace(make(), x, x, x, is_causal=True)
-    with pytest.raises(TypeError, match="but got TransformerEncoderLayer; .*see capture for whole models"):
+    with pytest.raises(
+        TypeError, match="but got TransformerEncoderLayer; .*see capture for whole models"
+    ):
         trace(nn.TransformerEncoderLayer(8, 2), x, x, x)
-    with pytest.raises(AttributeError, match="^query must be a tensor, but got ndarray; use torch.as_tensor"):
+    with pytest.raises(
+        AttributeError, match="^query must be a tensor, but got ndarray; use torch.as_tensor"
+    ):
         trace(make(), x.numpy(), x, x)
-    with pytest.raises(TypeError, match="^attn_mask must be a tensor, but got list; use torch.as_tensor"):
+    with pytest.raises(
+        TypeError, match="^attn_mask must be a tensor, but got list; use torch.as_tensor"
+    ):
         trace(make(), x, x, x, attn_mask=[[True]])
     with pytest.raises(KeyError, match="no step 'mask'; it has q, k, v"):
         trace(make(), x, x, x)["mask"]
@@ -208,7 +255,11 @@ def test_nested_tensors(kind: type[nn.Module]) -> None:
         traced = trace(module, nested, nested, nested)
         assert traced.difference < 1e-12
         assert [tuple(part.shape) for part in traced.output.unbind()] == [(3, E), (L, E)]
-        assert traced["weights"][0, :, :3, 3:].abs().sum() == traced["weights"][0, :, 3:].abs().sum() == 0
+        assert (
+            traced["weights"][0, :, :3, 3:].abs().sum()
+            == traced["weights"][0, :, 3:].abs().sum()
+            == 0
+        )
         assert "output                 (N, L, E) = [(3, 14), (5, 14)]" in repr(traced)
 
 
@@ -216,12 +267,18 @@ def test_its_text_and_its_table() -> None:
     x = data()
     traced = trace(make(dropout=0.5), x, x, x, attn_mask=torch.zeros(L, L, dtype=x.dtype))
     text, table = repr(traced), traced._repr_html_()
-    assert text.startswith("MultiheadAttention(embed_dim=14, num_heads=2) in training\n  q                      (N, L, E) = (3, 5, 14)  ")
+    assert text.startswith(
+        "MultiheadAttention(embed_dim=14, num_heads=2) in training\n  q                      (N, L, E) = (3, 5, 14)  "
+    )
     assert "\npath: explicit weights\n" in text
-    assert "\nnot the fast path: attn_mask is float; what only blocks can be a boolean mask\n" in text
+    assert (
+        "\nnot the fast path: attn_mask is float; what only blocks can be a boolean mask\n" in text
+    )
     assert "\nwarning: Dropout 0.5 is at work" in text
     assert table.count("<tr>") == len(traced.steps) + 1
-    assert "<code>scores</code>" in table and ">(N, H, L, S)<" in table and ">(3, 2, 5, 5)<" in table
+    assert (
+        "<code>scores</code>" in table and ">(N, H, L, S)<" in table and ">(3, 2, 5, 5)<" in table
+    )
     assert "<strong>warning</strong>: Dropout 0.5 is at work" in table
 
 
@@ -244,28 +301,46 @@ def test_rows_without_a_key_and_what_they_become_on_each_path(kind: type[nn.Modu
     nn.init.constant_(module.out_proj.bias, 0.25)
     x = data()
     (explicit,) = warnings_of(module, **options)
-    assert "Queries with no key left (sequence 1: 0, 1, 2, 3, 4; sequence 2: 0): here they become NaN" in explicit
+    assert (
+        "Queries with no key left (sequence 1: 0, 1, 2, 3, 4; sequence 2: 0): here they become NaN"
+        in explicit
+    )
     assert trace(module, x, x, x, **options).output[1].isnan().all()
     (sdpa,) = warnings_of(module, **options, need_weights=False)
     assert "here they become zeros before the output projection" in sdpa
     output = trace(module, x, x, x, **options, need_weights=False).output
-    assert (output[1] == 0.25).all() and (output[2, 0] == 0.25).all() and not (output[2, 1] == 0.25).any()
+    assert (
+        (output[1] == 0.25).all()
+        and (output[2, 0] == 0.25).all()
+        and not (output[2, 1] == 0.25).any()
+    )
     with torch.no_grad():
         if kind is nn.MultiheadAttention:
             (native,) = warnings_of(module, **options, need_weights=False)
             assert "here they become NaN; off the fast path" in native
     one_head = torch.zeros(N * H, L, L, dtype=torch.bool)
     one_head[1, 2] = True
-    assert "with no key left in some of the heads (sequence 0: 2)" in warnings_of(module, attn_mask=one_head)[0]
+    assert (
+        "with no key left in some of the heads (sequence 0: 2)"
+        in warnings_of(module, attn_mask=one_head)[0]
+    )
 
 
 def test_a_batch_as_large_as_a_sequence_is_long() -> None:
     x = data(L, L, E)
-    assert warnings_of(make(), x, data(L, 7, E), data(L, 7, E)) == ()  # the other layout would not pass
+    assert (
+        warnings_of(make(), x, data(L, 7, E), data(L, 7, E)) == ()
+    )  # the other layout would not pass
     (warning,) = warnings_of(make(batch_first=False), x, x, x)
-    assert warning.startswith("query is (5, 5, 14)") and "batch_first=False reads it as (L, N, E)" in warning
+    assert (
+        warning.startswith("query is (5, 5, 14)")
+        and "batch_first=False reads it as (L, N, E)" in warning
+    )
     padding = torch.arange(L).expand(L, L) >= torch.arange(5, 0, -1)[:, None]
-    assert "key_padding_mask is (5, 5), square" in warnings_of(make(), x, x, x, key_padding_mask=padding)[1]
+    assert (
+        "key_padding_mask is (5, 5), square"
+        in warnings_of(make(), x, x, x, key_padding_mask=padding)[1]
+    )
     assert warnings_of(make(), x[:1], x[:1], x[:1]) == ()
 
 
@@ -276,7 +351,10 @@ def test_a_batch_as_large_as_a_sequence_is_long() -> None:
 )
 def test_padding_the_wrong_way_round(real: list[int]) -> None:
     real_tokens = torch.arange(L) < torch.tensor(real)[:, None]
-    assert any("key_padding_mask" in w and "looks inverted" in w for w in warnings_of(make(), key_padding_mask=real_tokens))
+    assert any(
+        "key_padding_mask" in w and "looks inverted" in w
+        for w in warnings_of(make(), key_padding_mask=real_tokens)
+    )
     assert warnings_of(make(), key_padding_mask=~real_tokens) == ()
 
 
@@ -285,21 +363,38 @@ def test_a_causal_mask_the_wrong_way_round() -> None:
     for mask in (causal_mask(L), minus_inf, causal_mask(L).expand(N * H, L, L)):
         (inverted,) = [w for w in warnings_of(make(), attn_mask=mask) if "looks inverted" in w]
         assert inverted.startswith("attn_mask blocks what a causal mask lets through")
-        assert inverted.endswith("pass ~attn_mask." if mask.dtype is torch.bool else "and -inf where it may not.")
+        assert inverted.endswith(
+            "pass ~attn_mask." if mask.dtype is torch.bool else "and -inf where it may not."
+        )
 
 
 def test_float_padding_the_wrong_way_round() -> None:
     real = torch.arange(L) < torch.tensor([5, 3, 2])[:, None]
-    minus_inf = [torch.zeros(N, L, dtype=torch.float64).masked_fill(blocked, -math.inf) for blocked in (real, ~real)]
-    (inverted,) = [w for w in warnings_of(make(), key_padding_mask=minus_inf[0]) if "looks inverted" in w]
-    assert inverted.startswith("key_padding_mask blocks the first key") and inverted.endswith("and -inf where it may not.")
+    minus_inf = [
+        torch.zeros(N, L, dtype=torch.float64).masked_fill(blocked, -math.inf)
+        for blocked in (real, ~real)
+    ]
+    (inverted,) = [
+        w for w in warnings_of(make(), key_padding_mask=minus_inf[0]) if "looks inverted" in w
+    ]
+    assert inverted.startswith("key_padding_mask blocks the first key") and inverted.endswith(
+        "and -inf where it may not."
+    )
     assert "~" not in inverted and warnings_of(make(), key_padding_mask=minus_inf[1]) == ()
-    assert warnings_of(make(), *(data(0, L, E),) * 3, key_padding_mask=torch.zeros(0, L, dtype=torch.float64)) == ()
+    assert (
+        warnings_of(
+            make(), *(data(0, L, E),) * 3, key_padding_mask=torch.zeros(0, L, dtype=torch.float64)
+        )
+        == ()
+    )
 
 
 def test_gradients_are_spoken_of_where_there_are_some() -> None:
     nothing_left = torch.ones(N, L, dtype=torch.bool)
-    assert "and so does every gradient behind them" in warnings_of(make(), key_padding_mask=nothing_left)[0]
+    assert (
+        "and so does every gradient behind them"
+        in warnings_of(make(), key_padding_mask=nothing_left)[0]
+    )
     with torch.no_grad():
         without = warnings_of(make(), key_padding_mask=nothing_left)[0]
     assert "here they become NaN; with need_weights=False" in without and "gradient" not in without
@@ -312,15 +407,21 @@ def test_float_masks_that_look_boolean() -> None:
     assert warning.startswith("attn_mask is float and holds nothing but 0 and 1")
     (warning,) = warnings_of(make(), key_padding_mask=(torch.arange(L) < 3).double().expand(N, L))
     assert warning.startswith("key_padding_mask is float") and "key_padding_mask == 0" in warning
-    (both,) = warnings_of(make(), attn_mask=mask, key_padding_mask=(torch.arange(L) < 3).double().expand(N, L))
+    (both,) = warnings_of(
+        make(), attn_mask=mask, key_padding_mask=(torch.arange(L) < 3).double().expand(N, L)
+    )
     assert both.startswith("attn_mask and key_padding_mask are float and hold nothing but 0 and 1")
     assert "pass attn_mask.bool() and key_padding_mask.bool()" in both
-    assert warnings_of(make(), attn_mask=mask * 0) == warnings_of(make(), attn_mask=mask * 0.5) == ()
+    assert (
+        warnings_of(make(), attn_mask=mask * 0) == warnings_of(make(), attn_mask=mask * 0.5) == ()
+    )
 
 
 def test_large_numbers_in_place_of_infinity() -> None:
     mask = torch.zeros(L, L, dtype=torch.float64).masked_fill(~causal_mask(L), -1e9)
-    assert warnings_of(make(), attn_mask=mask)[0].startswith("attn_mask holds -1e+09, which is not -inf")
+    assert warnings_of(make(), attn_mask=mask)[0].startswith(
+        "attn_mask holds -1e+09, which is not -inf"
+    )
     assert warnings_of(make(), attn_mask=mask.clamp(min=-30)) == ()
     assert warnings_of(make(), attn_mask=mask.masked_fill(mask < 0, -math.inf)) == ()
 
@@ -334,7 +435,9 @@ def test_a_mask_that_holds_nan() -> None:
 @pytest.mark.filterwarnings("ignore:.*mismatched key_padding_mask:UserWarning")
 def test_masks_of_different_types() -> None:
     padding = torch.zeros(N, L, dtype=torch.bool)
-    (warning,) = warnings_of(make(), key_padding_mask=padding, attn_mask=torch.zeros(L, L, dtype=torch.float64))
+    (warning,) = warnings_of(
+        make(), key_padding_mask=padding, attn_mask=torch.zeros(L, L, dtype=torch.float64)
+    )
     assert warning.startswith("attn_mask is torch.float64 and key_padding_mask is torch.bool")
 
 
@@ -344,46 +447,86 @@ def test_masks_in_the_wrong_order_of_heads() -> None:
     (warning,) = warnings_of(make(), attn_mask=each.repeat(H, 1, 1))
     assert warning.startswith("attn_mask repeats itself every 3 masks")
     assert warnings_of(make(), attn_mask=each.repeat_interleave(H, 0)) == ()
-    of_heads = torch.stack([causal_mask(L).double(), -causal_mask(L).double()])  # each head its own, for all sequences
+    of_heads = torch.stack(
+        [causal_mask(L).double(), -causal_mask(L).double()]
+    )  # each head its own, for all sequences
     x = data(4, L, E)
     assert warnings_of(make(), x, x, x, attn_mask=of_heads.repeat(4, 1, 1) / 2) == ()
-    assert warnings_of(make(), data(1, L, E), data(1, L, E), data(1, L, E), attn_mask=each[1:2].repeat(H, 1, 1)) == ()
+    assert (
+        warnings_of(
+            make(), data(1, L, E), data(1, L, E), data(1, L, E), attn_mask=each[1:2].repeat(H, 1, 1)
+        )
+        == ()
+    )
 
 
 def test_masks_that_repeat_may_belong_to_the_heads() -> None:
     x = data(2, 4, E)
-    each = torch.stack([torch.ones(4, 4).triu(1 + i % 2) for i in range(4)]).bool()  # 2 heads, each its own
-    for padding in (None, torch.tensor([[False] * 4, [False, False, True, True]]), torch.zeros(2, 4, dtype=torch.bool)):
+    each = torch.stack(
+        [torch.ones(4, 4).triu(1 + i % 2) for i in range(4)]
+    ).bool()  # 2 heads, each its own
+    for padding in (
+        None,
+        torch.tensor([[False] * 4, [False, False, True, True]]),
+        torch.zeros(2, 4, dtype=torch.bool),
+    ):
         assert warnings_of(make(), x, x, x, attn_mask=each, key_padding_mask=padding) == ()
     minus_inf = torch.zeros(4, 4, 4, dtype=torch.float64).masked_fill(each, -math.inf)
     assert warnings_of(make(), x, x, x, attn_mask=minus_inf) == ()
     other, last = data(2, 5, E), torch.tensor([[False] * 4 + [True], [False] * 5])
-    each = torch.stack([torch.ones(4, 5).triu(1 + i % 2) for i in range(4)]).bool()  # head 0 does not see the last key
+    each = torch.stack(
+        [torch.ones(4, 5).triu(1 + i % 2) for i in range(4)]
+    ).bool()  # head 0 does not see the last key
     for padding in (None, last):
         assert warnings_of(make(), x, other, other, attn_mask=each, key_padding_mask=padding) == ()
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float64])
 @pytest.mark.parametrize("heads", [2, 14])
-def test_masks_that_repeat_and_hide_the_padding_belong_to_the_sequences(heads: int, dtype: torch.dtype) -> None:
-    x, module = data(2, 4, E), make(num_heads=heads)  # as many sequences as heads, or a divisor of their number
+def test_masks_that_repeat_and_hide_the_padding_belong_to_the_sequences(
+    heads: int, dtype: torch.dtype
+) -> None:
+    x, module = (
+        data(2, 4, E),
+        make(num_heads=heads),
+    )  # as many sequences as heads, or a divisor of their number
     for first, second in (("....", "..xx"), ("xx..", "....")):
         padding = torch.tensor([[letter == "x" for letter in row] for row in (first, second)])
         masks = padding[:, None].expand(2, 4, 4)
         if dtype is not torch.bool:
             masks = torch.zeros(2, 4, 4, dtype=dtype).masked_fill(masks, -math.inf)
             padding = torch.zeros(2, 4, dtype=dtype).masked_fill(padding, -math.inf)
-        (warning,) = warnings_of(module, x, x, x, attn_mask=masks.repeat(heads, 1, 1), key_padding_mask=padding)
-        assert warning.startswith("attn_mask repeats itself every 2 masks") and "use mask.repeat_interleave" in warning
-        assert warnings_of(module, x, x, x, attn_mask=masks.repeat_interleave(heads, 0), key_padding_mask=padding) == ()
+        (warning,) = warnings_of(
+            module, x, x, x, attn_mask=masks.repeat(heads, 1, 1), key_padding_mask=padding
+        )
+        assert (
+            warning.startswith("attn_mask repeats itself every 2 masks")
+            and "use mask.repeat_interleave" in warning
+        )
+        assert (
+            warnings_of(
+                module,
+                x,
+                x,
+                x,
+                attn_mask=masks.repeat_interleave(heads, 0),
+                key_padding_mask=padding,
+            )
+            == ()
+        )
 
 
 def test_masks_that_repeat_and_look_like_padding_are_asked_about() -> None:
     x, padding = data(2, 4, E), torch.tensor([[False] * 4, [False, False, True, True]])
     for masks in (padding[:, None].expand(2, 4, 4), padding[:, None] | ~causal_mask(4)):
         (warning,) = warnings_of(make(), x, x, x, attn_mask=masks.repeat(H, 1, 1))
-        assert "Are they masks of the sequences? If so, " in warning and "use mask.repeat_interleave" in warning
-    halves = torch.stack([padding[1], ~padding[1]])[:, None].expand(2, 4, 4)  # one head the start, the other the end
+        assert (
+            "Are they masks of the sequences? If so, " in warning
+            and "use mask.repeat_interleave" in warning
+        )
+    halves = torch.stack([padding[1], ~padding[1]])[:, None].expand(
+        2, 4, 4
+    )  # one head the start, the other the end
     assert warnings_of(make(), x, x, x, attn_mask=halves.repeat(2, 1, 1)) == ()
 
 
@@ -399,7 +542,9 @@ def test_padding_that_carries_nan() -> None:
     (warning,) = warnings_of(make(), data(), data(), x)
     assert warning == "value holds NaN or inf at 2 of 15 positions."
     seq_first = x.transpose(0, 1)
-    (warning,) = warnings_of(make(batch_first=False), seq_first, seq_first, seq_first, key_padding_mask=padding)
+    (warning,) = warnings_of(
+        make(batch_first=False), seq_first, seq_first, seq_first, key_padding_mask=padding
+    )
     assert "all of them padding" in warning
 
 
@@ -423,15 +568,31 @@ def test_is_causal_that_is_ignored() -> None:
     module, own = make(), torch.eye(L).bool().roll(1, dims=1)
     (explicit,) = warnings_of(module, attn_mask=own, is_causal=True)
     (sdpa,) = warnings_of(module, attn_mask=own, is_causal=True, need_weights=False)
-    assert "the hint has no effect" in explicit and "your mask is dropped and a causal one is used" in sdpa
+    assert (
+        "the hint has no effect" in explicit
+        and "your mask is dropped and a causal one is used" in sdpa
+    )
     x = data()
-    assert trace(module, x, x, x, attn_mask=own, is_causal=True, need_weights=False)["weights"][:, :, 0, 1:].sum() == 0
+    assert (
+        trace(module, x, x, x, attn_mask=own, is_causal=True, need_weights=False)["weights"][
+            :, :, 0, 1:
+        ].sum()
+        == 0
+    )
     with torch.no_grad():
         (native,) = warnings_of(module.eval(), attn_mask=own, is_causal=True, need_weights=False)
         assert "the hint has no effect" in native
         (alone,) = warnings_of(module, is_causal=True)
-        assert "blocks nothing here, where one fused operation does it all (the native fast path), and raises" in alone
-    for mask in (~causal_mask(L), torch.zeros(L, L, dtype=torch.float64).masked_fill(~causal_mask(L), -math.inf)):
+        assert (
+            "blocks nothing here, where one fused operation does it all (the native fast path), and raises"
+            in alone
+        )
+    for mask in (
+        ~causal_mask(L),
+        torch.zeros(L, L, dtype=torch.float64).masked_fill(~causal_mask(L), -math.inf),
+    ):
         assert warnings_of(module, attn_mask=mask, is_causal=True) == ()
-    lowest = torch.zeros(L, L, dtype=torch.float64).masked_fill(~causal_mask(L), torch.finfo(torch.float64).min)
+    lowest = torch.zeros(L, L, dtype=torch.float64).masked_fill(
+        ~causal_mask(L), torch.finfo(torch.float64).min
+    )
     assert not any("not causal" in w for w in warnings_of(module, attn_mask=lowest, is_causal=True))

@@ -21,7 +21,14 @@ from mha_widgets.figures.head_maps import PALETTE, HeadMap, JoinedHeads
 from mha_widgets.figures.maps import Map
 from mha_widgets.kit import sentence
 from mha_widgets.kit.habits import habits
-from mha_widgets.kit.module import as_code, biases, check_output, copy_for_inference, cut, head_words
+from mha_widgets.kit.module import (
+    as_code,
+    biases,
+    check_output,
+    copy_for_inference,
+    cut,
+    head_words,
+)
 from mha_widgets.kit.tensors import assignment, labels, matrix, one_type
 from mha_widgets.kit.words import format_number, quoted
 from mha_widgets.view import Choice, Fact, Toggle, Word
@@ -99,7 +106,9 @@ class Heads(Explorer):
         tokens: Sequence[str] | None = None,
     ) -> None:
         if (module is None) != (x is None):
-            raise ValueError(f"Heads got {'x but no module' if module is None else 'a module but no x'}; pass both, or neither.")
+            raise ValueError(
+                f"Heads got {'x but no module' if module is None else 'a module but no x'}; pass both, or neither."
+            )
         self._example = module is None
         if module is None or x is None:
             module, x = example.make_module(), example.X
@@ -109,22 +118,43 @@ class Heads(Explorer):
         one_type(**{"the module": module.out_proj.weight, "x": x})
         self._check()
         if module.num_heads == 1:
-            self.prompt = "Try: switch the mask to causal. Where does the weight of the later tokens go?"
+            self.prompt = (
+                "Try: switch the mask to causal. Where does the weight of the later tokens go?"
+            )
         self.tokens = labels("tokens", tokens, len(self.x), "positions")
         own, E = self.module.num_heads, self.module.embed_dim
         cuts = tuple(H for H in range(1, max(own, PALETTE) + 1) if E % H == 0)
         if self._example:
             cuts = (1, 2, 3, 4, 8)  # 3 can't be: the error is a lesson
         self.controls = {
-            "num_heads": Choice("num_heads", cuts, own, "How many slices the features are cut into."),
-            "average_attn_weights": Toggle("average_attn_weights", help="Return the mean over the heads, not each."),
+            "num_heads": Choice(
+                "num_heads", cuts, own, "How many slices the features are cut into."
+            ),
+            "average_attn_weights": Toggle(
+                "average_attn_weights", help="Return the mean over the heads, not each."
+            ),
             "head": Choice(
-                *("Head", ("all", *range(cuts[-1])), "all" if own <= MOST_MAPS else 0, "Which head to look at."),
+                *(
+                    "Head",
+                    ("all", *range(cuts[-1])),
+                    "all" if own <= MOST_MAPS else 0,
+                    "Which head to look at.",
+                ),
                 ("all", *head_words([H for H in cuts if E % H == 0])),
             ),
-            "attn_mask": Choice("Mask", ("none", "causal"), "none", "Which keys are blocked: the same for every head."),
+            "attn_mask": Choice(
+                "Mask",
+                ("none", "causal"),
+                "none",
+                "Which keys are blocked: the same for every head.",
+            ),
             "merge": Choice(
-                *("Joining the heads", ("transpose", "reshape"), "transpose", "How (H, L, D) becomes (L, E) again."),
+                *(
+                    "Joining the heads",
+                    ("transpose", "reshape"),
+                    "transpose",
+                    "How (H, L, D) becomes (L, E) again.",
+                ),
                 ("right", "transpose forgotten"),
             ),
         }
@@ -136,9 +166,13 @@ class Heads(Explorer):
                 f"module has embed_dim={E}, kdim={kdim} and vdim={vdim}; pass one where all are equal: x attends to itself."
             )
         if len(self.x) > MOST_POSITIONS:
-            raise ValueError(f"x has {len(self.x)} positions, too many to look at; pass at most {MOST_POSITIONS}.")
+            raise ValueError(
+                f"x has {len(self.x)} positions, too many to look at; pass at most {MOST_POSITIONS}."
+            )
         if self.x.shape[1] != E:
-            raise ValueError(f"x has shape {tuple(self.x.shape)}, but the module has embed_dim={E}; pass x as (L, {E}).")
+            raise ValueError(
+                f"x has shape {tuple(self.x.shape)}, but the module has embed_dim={E}; pass x as (L, {E})."
+            )
         check_output(self.module, *[self.x] * 3)
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
@@ -149,7 +183,9 @@ class Heads(Explorer):
         if len(self.x) == 1:
             reasons["merge"] = "With one position there is nothing to mix up."
         if state["num_heads"] == 1:
-            reasons |= dict.fromkeys(("average_attn_weights", "head", "merge"), "There is only one head.")
+            reasons |= dict.fromkeys(
+                ("average_attn_weights", "head", "merge"), "There is only one head."
+            )
         return reasons
 
     @fresh_torch()
@@ -163,10 +199,16 @@ class Heads(Explorer):
         module, D = cut(self.module, H), E // H
         head = None if averaged or state["head"] == "all" else state["head"]
         if head is not None and head >= H:
-            raise ValueError(f"There is no head {head} among {H}: choose one from 0 to {H - 1}, or all.")
+            raise ValueError(
+                f"There is no head {head} among {H}: choose one from 0 to {H - 1}, or all."
+            )
         if head is None and not averaged and H > MOST_MAPS:
-            raise ValueError(f"The maps of {H} heads are too many to be looked at together; choose one head, or average them.")
-        mask = torch.ones(L, L, dtype=torch.bool).triu(1) if state["attn_mask"] == "causal" else None
+            raise ValueError(
+                f"The maps of {H} heads are too many to be looked at together; choose one head, or average them."
+            )
+        mask = (
+            torch.ones(L, L, dtype=torch.bool).triu(1) if state["attn_mask"] == "causal" else None
+        )
         right, per_head = module(self.x, self.x, self.x, attn_mask=mask, average_attn_weights=False)
         source, output = torch.arange(H * L).view(H, L, 1).expand(H, L, D), right
         if state["merge"] == "transpose":
@@ -209,14 +251,27 @@ class Heads(Explorer):
         shown = {head: record.per_head[head] for head in _shown(record)}
         width = f"head_dim = embed_dim ÷ num_heads = {E} ÷ {H} = {E // H}"
         formula = f"4·{E}² + 4·{E} = " if record.parameters == 4 * E * E + 4 * E else ""
-        size = (f"{formula}{record.parameters:,} parameters, whatever num_heads is: the same weights are cut differently.",)
-        mask = (f"One ({L}, {L}) mask is for every head: none sees a later position, whatever it looks for.",)
+        size = (
+            f"{formula}{record.parameters:,} parameters, whatever num_heads is: the same weights are cut differently.",
+        )
+        mask = (
+            f"One ({L}, {L}) mask is for every head: none sees a later position, whatever it looks for.",
+        )
         masked: list[Fact] = [] if record.mask is None else [mask]
         if H == 1:
-            alone = f"{width}: the one head has all features, and one softmax for all that they ask."
+            alone = (
+                f"{width}: the one head has all features, and one softmax for all that they ask."
+            )
             return (habits(shown, record.tokens, False), (alone,), *masked, size)
         each = (f"{width}: each head has {_counted(E // H, 'feature')} of its own.",)
-        return (habits(shown, record.tokens, record.averaged), _hidden(record), each, _told_join(record), *masked, size)
+        return (
+            habits(shown, record.tokens, record.averaged),
+            _hidden(record),
+            each,
+            _told_join(record),
+            *masked,
+            size,
+        )
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
@@ -229,7 +284,11 @@ class Heads(Explorer):
         else:
             written = as_code(self.module, H)
             lines += written if written[0].startswith("#") else [*written, assignment("x", self.x)]
-        lines += [f"mask = torch.ones({L}, {L}, dtype=torch.bool).triu(1)  # True = blocked"] if mask else []
+        lines += (
+            [f"mask = torch.ones({L}, {L}, dtype=torch.bool).triu(1)  # True = blocked"]
+            if mask
+            else []
+        )
         options = ", attn_mask=mask" if mask else ""
         if not averaged or wrong:
             options += f", average_attn_weights=False)  # weights: (H, L, S) = ({H}, {L}, {L}"
@@ -241,8 +300,14 @@ class Heads(Explorer):
             added = "" if bias is None or not bias.any() else f" + module.in_proj_bias[{2 * E}:]"
             lines.append(f"v = x @ module.in_proj_weight[{2 * E}:].T{added}")
             lines.append(f"v = v.view({L}, {H}, {E // H}).transpose(0, 1)  # (H, L, D)")
-            lines.append(f"output = module.out_proj((weights @ v).reshape({L}, {E}))  # forgot .transpose(0, 1)")
-            lines += ["weights = weights.mean(dim=0)  # what average_attn_weights=True returns"] if averaged else []
+            lines.append(
+                f"output = module.out_proj((weights @ v).reshape({L}, {E}))  # forgot .transpose(0, 1)"
+            )
+            lines += (
+                ["weights = weights.mean(dim=0)  # what average_attn_weights=True returns"]
+                if averaged
+                else []
+            )
         return "\n".join(lines)
 
 
@@ -254,16 +319,36 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _weights(record: Record, title: str, subtitle: str, weights: np.ndarray, border: str = "line") -> Map:
+def _weights(
+    record: Record, title: str, subtitle: str, weights: np.ndarray, border: str = "line"
+) -> Map:
     values = weights if record.mask is None else np.where(record.mask, np.nan, weights)
-    labels: dict[str, Any] = {"rows": record.tokens, "columns": record.tokens, "blocked": record.mask}
-    return HeadMap(title, subtitle, values, colours="weight", hover="%{y} → %{x}: %{z:.4f}", border=border, **labels)
+    labels: dict[str, Any] = {
+        "rows": record.tokens,
+        "columns": record.tokens,
+        "blocked": record.mask,
+    }
+    return HeadMap(
+        title,
+        subtitle,
+        values,
+        colours="weight",
+        hover="%{y} → %{x}: %{z:.4f}",
+        border=border,
+        **labels,
+    )
 
 
 def _head(record: Record, head: int) -> Map:
     D = record.x.shape[1] // len(record.per_head)
-    features = f"feature {head}" if D == 1 else f"features {head * D} {'and' if D == 2 else 'to'} {head * D + D - 1}"
-    return _weights(record, f"Head {head}", features, record.per_head[head], f"head-{head % PALETTE}")
+    features = (
+        f"feature {head}"
+        if D == 1
+        else f"features {head * D} {'and' if D == 2 else 'to'} {head * D + D - 1}"
+    )
+    return _weights(
+        record, f"Head {head}", features, record.per_head[head], f"head-{head % PALETTE}"
+    )
 
 
 def _joined(record: Record) -> Map:
@@ -283,7 +368,9 @@ def _joined(record: Record) -> Map:
         column_axis=("feature", "soft"),
         number="%{text}",
         hover="%{y}, feature %{x}<br>head·position %{text}",
-        text=np.array([f"{head}·{position}" for head, position in cells], dtype=object).reshape(whose.shape),
+        text=np.array([f"{head}·{position}" for head, position in cells], dtype=object).reshape(
+            whose.shape
+        ),
     )
 
 
@@ -299,8 +386,15 @@ def _hidden(record: Record) -> Fact:
     index, row, column = np.unravel_index(away.argmax(), away.shape)
     weight, mean = heads[index, row, column], record.mean[row, column]
     return (
-        *(f"{start}: in head {_shown(record)[index]} ", quoted(record.tokens[row], "query"), f" (row {row}) gives "),
-        *(quoted(record.tokens[column], "key"), f" (key {column}) {weight:.2f}, in the mean over the heads {mean:.2f}."),
+        *(
+            f"{start}: in head {_shown(record)[index]} ",
+            quoted(record.tokens[row], "query"),
+            f" (row {row}) gives ",
+        ),
+        *(
+            quoted(record.tokens[column], "key"),
+            f" (key {column}) {weight:.2f}, in the mean over the heads {mean:.2f}.",
+        ),
     )
 
 
@@ -309,8 +403,13 @@ def _told_join(record: Record) -> Fact:
     apart, beside = f"({H}, {L}, {E // H})", f"({L}, {E})"
     strange = int((record.position != np.arange(L)[:, None]).sum())
     if not strange:
-        return (f"Joined: {apart}.transpose(0, 1).reshape{beside} puts the heads of a position side by side, in its own row.",)
-    heads, positions = _counted(len(set(record.whose[0])), "head"), _counted(len(set(record.position[0])), "position")
+        return (
+            f"Joined: {apart}.transpose(0, 1).reshape{beside} puts the heads of a position side by side, in its own row.",
+        )
+    heads, positions = (
+        _counted(len(set(record.whose[0])), "head"),
+        _counted(len(set(record.position[0])), "position"),
+    )
     return (
         "Without the transpose ",
         Word(f"{strange} of {L * E} features", "warn"),

@@ -17,7 +17,13 @@ from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
 from mha_widgets.explorers.mask_arguments import masked_call
-from mha_widgets.explorers.mask_arguments.figure import Record, all_masks, numbered, one_mask, weights
+from mha_widgets.explorers.mask_arguments.figure import (
+    Record,
+    all_masks,
+    numbered,
+    one_mask,
+    weights,
+)
 from mha_widgets.figures import panels
 from mha_widgets.kit import batch
 from mha_widgets.kit.words import format_number, quoted
@@ -52,7 +58,9 @@ class MaskArguments(Explorer):
     """
 
     title = "attn_mask, key_padding_mask, is_causal: what the module makes of them"
-    prompt = "Try: turn the masks the wrong way round. Who becomes NaN, and what do the others look at?"
+    prompt = (
+        "Try: turn the masks the wrong way round. Who becomes NaN, and what do the others look at?"
+    )
     page_controls = (
         *("attn_mask", "key_padding_mask", "mask_type", "polarity", "order"),
         *("is_causal", "need_weights", "training", "sample"),
@@ -83,7 +91,9 @@ class MaskArguments(Explorer):
             )
         self.padding = ~padding_mask([L] * N if lengths is None else lengths, L)
         if len(self.padding) != N:
-            raise ValueError(f"lengths has {len(self.padding)} entries for {N} sentences; pass one for each.")
+            raise ValueError(
+                f"lengths has {len(self.padding)} entries for {N} sentences; pass one for each."
+            )
         self.tokens = batch.sentences(tokens, N, L)
         self.controls = masked_call.controls(N, H)
 
@@ -102,13 +112,28 @@ class MaskArguments(Explorer):
     def compute(self, **state: Any) -> Record:
         """Return masks, weights and what torch says of one complete state."""
         module = copy.copy(self.module).train(state["training"])
-        x, (attn_mask, key_padding_mask) = self.x, masked_call.masks(self.padding, self.module.num_heads, self.x.dtype, state)
-        call = Call(module, x, x, x, key_padding_mask, state["need_weights"], attn_mask, False, state["is_causal"])
+        x, (attn_mask, key_padding_mask) = (
+            self.x,
+            masked_call.masks(self.padding, self.module.num_heads, self.x.dtype, state),
+        )
+        call = Call(
+            module,
+            x,
+            x,
+            x,
+            key_padding_mask,
+            state["need_weights"],
+            attn_mask,
+            False,
+            state["is_causal"],
+        )
         with torch.set_grad_enabled(state["training"]):
             output, message = masked_call.make_call(call)
             with warnings.catch_warnings():  # what torch says is in the message
                 warnings.simplefilter("ignore")
-                traced = trace(*call) if output is not None else trace(*call._replace(is_causal=False))
+                traced = (
+                    trace(*call) if output is not None else trace(*call._replace(is_causal=False))
+                )
         reasons, scores = traced.why_not_fast_path, traced["scores"].detach()
         nothing = torch.full_like(scores, torch.nan)
         masked = attn_mask is not None or key_padding_mask is not None
@@ -140,14 +165,24 @@ class MaskArguments(Explorer):
         """Return what torch says, what is blocked, what people trip over, what is looked at, and the path."""
         if record.path is None:
             return (*_said(record), _refused(record), *_merging(record))
-        first = (*_said(record), _counted(record), *_without_a_key(record), *_traps(record), *_looks(record))
+        first = (
+            *_said(record),
+            _counted(record),
+            *_without_a_key(record),
+            *_traps(record),
+            *_looks(record),
+        )
         return (*first, _path(record), *_polarity(record), *_merging(record), *_queries(record))[:6]
 
     def code(self, **state: Any) -> str:
         """Return a program that makes the masks, ``output``, ``weights`` and ``message`` of a complete state."""
         setting = batch.rebuilt(self.module, self.x, True) if self.own else EXAMPLE.program(True)
         setting[-1] += f"  # (N, L, E) = {tuple(self.x.shape)}"
-        raises = state["is_causal"] and state["attn_mask"] == "none" and self.compute(**state).path is None
+        raises = (
+            state["is_causal"]
+            and state["attn_mask"] == "none"
+            and self.compute(**state).path is None
+        )
         return masked_call.program(setting, self.padding, self.module.num_heads, state, raises)
 
 
@@ -155,7 +190,13 @@ def _said(r: Record) -> list[Fact]:
     if not r.message:
         return []
     first = r.message.split(". ")[0].rstrip(".")
-    return [("torch raises a RuntimeError: " if r.path is None else "torch warns: ", Word(first, "warn"), ".")]
+    return [
+        (
+            "torch raises a RuntimeError: " if r.path is None else "torch warns: ",
+            Word(first, "warn"),
+            ".",
+        )
+    ]
 
 
 def _refused(r: Record) -> Fact:
@@ -169,21 +210,40 @@ def _counted(r: Record) -> Fact:
     """Say how many cells are blocked, and where they are not those that should be."""
     if r.merged is None:
         too = "padding and later words" if r.padded.any() else "later words"
-        return (f"Nothing is blocked, since there is no mask: every query looks at every key, {too} too.",)
+        return (
+            f"Nothing is blocked, since there is no mask: every query looks at every key, {too} too.",
+        )
     N, H = r.mask.shape[:2]
     alike = bool((r.mask == r.mask[:, :1]).all())
     heads = [r.head] if alike else range(H)
     mask, here = r.mask[r.sample, r.head], _mistakes(r, r.sample, r.head)
     start = f"Sentence {r.sample}, {'every head' if alike and H > 1 else f'head {r.head}'}: "
     fact: Fact = (f"{start}{(mask == -np.inf).sum()} of {mask.size} cells are blocked",)
-    fact += ("; ", Word(f"by mistake: {here}", "warn")) if here else (", all that should be and no other",)
+    fact += (
+        ("; ", Word(f"by mistake: {here}", "warn"))
+        if here
+        else (", all that should be and no other",)
+    )
     if (mask > 0).any():
         fact += (f"; the mask makes {(mask > 0).sum()} scores larger instead",)
-    others = [(n, head) for n in range(N) for head in heads if (n, head) != (r.sample, r.head) and r.amiss[n, head].any()]
+    others = [
+        (n, head)
+        for n in range(N)
+        for head in heads
+        if (n, head) != (r.sample, r.head) and r.amiss[n, head].any()
+    ]
     if not others:
         return (*fact, "." if here or N * H == 1 else ", as everywhere.")
-    wrong = [f"{_mistakes(r, n, head)} in sentence {n}{'' if alike else f', head {head}'}" for n, head in others]
-    return (*fact, ". ", Word(f"Elsewhere by mistake: {_listed(wrong, MOST_PLACES, '; ')}", "warn"), ".")
+    wrong = [
+        f"{_mistakes(r, n, head)} in sentence {n}{'' if alike else f', head {head}'}"
+        for n, head in others
+    ]
+    return (
+        *fact,
+        ". ",
+        Word(f"Elsewhere by mistake: {_listed(wrong, MOST_PLACES, '; ')}", "warn"),
+        ".",
+    )
 
 
 def _mistakes(r: Record, n: int, head: int) -> str:
@@ -202,20 +262,40 @@ def _without_a_key(r: Record) -> list[Fact]:
         return []
     places = []
     for n in np.flatnonzero(empty.any(axis=(1, 2))):
-        words = [f"“{word}”" for word, none in zip(numbered(r.tokens[n]), empty[n].any(axis=0), strict=True) if none]
+        words = [
+            f"“{word}”"
+            for word, none in zip(numbered(r.tokens[n]), empty[n].any(axis=0), strict=True)
+            if none
+        ]
         places.append(f"{_listed(words, MOST_WORDS)} (sentence {n})")
     some = "" if (empty == empty[:, :1]).all() else " in some of the heads"
     start = f"No key is left{some} for {_listed(places, MOST_PLACES)}: "
     if r.path is Path.SDPA:
-        return [(start, Word("weights of zeros", "warn"), ", so that only the bias of out_proj, the last step, is their output.")]
-    return [(start, Word("NaN", "warn"), f" as weights and as output{', and as every gradient' if r.gradients else ''}.")]
+        return [
+            (
+                start,
+                Word("weights of zeros", "warn"),
+                ", so that only the bias of out_proj, the last step, is their output.",
+            )
+        ]
+    return [
+        (
+            start,
+            Word("NaN", "warn"),
+            f" as weights and as output{', and as every gradient' if r.gradients else ''}.",
+        )
+    ]
 
 
 def _traps(r: Record) -> list[Fact]:
     """Return what people trip over, but for what other facts say."""
-    told = ["Queries with no key left", "repeat_interleave"] + ["deprecates mixed types"] * bool(r.message)
+    told = ["Queries with no key left", "repeat_interleave"] + ["deprecates mixed types"] * bool(
+        r.message
+    )
     traps = [trap for trap in r.traps if not any(words in trap for words in told)]
-    of_sentences = None if r.attn_mask is None or r.attn_mask.ndim == 2 else r.attn_mask.reshape(*r.mask.shape)
+    of_sentences = (
+        None if r.attn_mask is None or r.attn_mask.ndim == 2 else r.attn_mask.reshape(*r.mask.shape)
+    )
     if of_sentences is not None and not (of_sentences == of_sentences[:, :1]).all():
         traps.insert(
             0,
@@ -228,7 +308,9 @@ def _traps(r: Record) -> list[Fact]:
 def _looks(r: Record) -> list[Fact]:
     """Return what the words of the sentence look at most, if they look at anything."""
     names, fact = numbered(r.tokens[r.sample]), []
-    for name, row, padded in zip(names, r.weights[r.sample, r.head], r.padded[r.sample], strict=True):
+    for name, row, padded in zip(
+        names, r.weights[r.sample, r.head], r.padded[r.sample], strict=True
+    ):
         if row.max() > 0 and not padded:
             looks = " looks most at " if not fact else " at "
             fact += [", " if fact else f"In head {r.head} ", quoted(name, "query"), looks]
@@ -250,9 +332,15 @@ def _path(r: Record) -> Fact:
 
 def _polarity(r: Record) -> list[Fact]:
     masks = [mask for mask in (r.attn_mask, r.key_padding_mask) if mask is not None]
-    if not masks or any(mask.dtype != bool for mask in masks) or any("looks inverted" in trap for trap in r.traps):
+    if (
+        not masks
+        or any(mask.dtype != bool for mask in masks)
+        or any("looks inverted" in trap for trap in r.traps)
+    ):
         return []
-    return [("True blocks here. F.scaled_dot_product_attention takes the opposite: True = may look.",)]
+    return [
+        ("True blocks here. F.scaled_dot_product_attention takes the opposite: True = may look.",)
+    ]
 
 
 def _merging(r: Record) -> list[Fact]:
@@ -262,7 +350,9 @@ def _merging(r: Record) -> list[Fact]:
     if kind == 1:
         made = f"key_padding_mask stays one row for each sentence, (N, S) = {shape}, which its heads and queries share"
     else:
-        start = "attn_mask becomes one mask" if r.key_padding_mask is None else "Both masks become one"
+        start = (
+            "attn_mask becomes one mask" if r.key_padding_mask is None else "Both masks become one"
+        )
         made = f"{start} with a cell for each sentence, head, query and key, (N, H, L, S) = {shape}"
     return [(f"{made}; module.merge_masks calls that type {kind}.",)]
 

@@ -72,7 +72,8 @@ def numbered(sentence: Sequence[str]) -> list[str]:
     ['birds', 'sing', '<pad>₂', '<pad>₃']
     """
     return [
-        word + str(position).translate(BELOW) if sentence.count(word) > 1 else word for position, word in enumerate(sentence)
+        word + str(position).translate(BELOW) if sentence.count(word) > 1 else word
+        for position, word in enumerate(sentence)
     ]
 
 
@@ -103,7 +104,9 @@ def all_masks(r: Record) -> Map:
 
 def _of_one(r: Record) -> dict[str, Any]:
     terms = r.mask[r.sample, r.head]
-    text = np.array([[f"{term:+g}" if term else "0" for term in row] for row in terms], dtype=object)
+    text = np.array(
+        [[f"{term:+g}" if term else "0" for term in row] for row in terms], dtype=object
+    )
     text[terms == -np.inf] = "−∞"
     return {
         "rows": numbered(r.tokens[r.sample]),

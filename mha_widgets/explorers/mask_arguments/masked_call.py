@@ -21,21 +21,39 @@ BOOLEAN, INFINITE, ONES, MIXED = "boolean", "float −∞", "float 0/1", "mixed"
 def controls(N: int, H: int) -> dict[str, Control]:
     """Return the controls for N sentences and H heads."""
     return {
-        "attn_mask": Choice("attn_mask", ("none", "2D", "3D"), "2D", "Causal (L, S), or one a sentence, with its padding."),
-        "key_padding_mask": Toggle("key_padding_mask", default=True, help="(N, S), blocks padding as a key."),
-        "mask_type": Choice(
-            "Mask type", (BOOLEAN, INFINITE, ONES, MIXED), BOOLEAN, "How masks are written; mixed: attn_mask is float."
+        "attn_mask": Choice(
+            "attn_mask",
+            ("none", "2D", "3D"),
+            "2D",
+            "Causal (L, S), or one a sentence, with its padding.",
         ),
-        "polarity": Choice("Polarity", (RIGHT, WRONG), RIGHT, "Right: True, −∞ or 1 where a key is to be blocked."),
+        "key_padding_mask": Toggle(
+            "key_padding_mask", default=True, help="(N, S), blocks padding as a key."
+        ),
+        "mask_type": Choice(
+            "Mask type",
+            (BOOLEAN, INFINITE, ONES, MIXED),
+            BOOLEAN,
+            "How masks are written; mixed: attn_mask is float.",
+        ),
+        "polarity": Choice(
+            "Polarity", (RIGHT, WRONG), RIGHT, "Right: True, −∞ or 1 where a key is to be blocked."
+        ),
         "order": Choice(
             *("Order of a 3D mask", (INTERLEAVE, REPEAT), INTERLEAVE),
             "How a mask for each sentence becomes N·H: the heads of a sentence side by side, or the sentences over and over.",
         ),
         "is_causal": Toggle("is_causal", help="A hint that attn_mask is causal."),
-        "need_weights": Toggle("need_weights", default=True, help="Whether the call returns weights."),
-        "training": Toggle("training", help="Training with gradients, or else evaluation under torch.no_grad()."),
+        "need_weights": Toggle(
+            "need_weights", default=True, help="Whether the call returns weights."
+        ),
+        "training": Toggle(
+            "training", help="Training with gradients, or else evaluation under torch.no_grad()."
+        ),
         "sample": Choice("Sentence", tuple(range(N)), N - 1, "The sentence to look at."),
-        "head": Choice("Head", tuple(range(H)), min(1, H - 1), "The head to look at."),  # 1: the first that repeat misplaces
+        "head": Choice(
+            "Head", tuple(range(H)), min(1, H - 1), "The head to look at."
+        ),  # 1: the first that repeat misplaces
     }
 
 
@@ -49,14 +67,20 @@ def wanted(padding: Tensor, state: Mapping[str, Any]) -> Tensor:
     return keep & ~padding[:, None]
 
 
-def masks(padding: Tensor, H: int, dtype: torch.dtype, state: Mapping[str, Any]) -> tuple[Tensor | None, Tensor | None]:
+def masks(
+    padding: Tensor, H: int, dtype: torch.dtype, state: Mapping[str, Any]
+) -> tuple[Tensor | None, Tensor | None]:
     """Return ``attn_mask`` and ``key_padding_mask`` of a state, for padding (N, S) and H heads."""
     attn_mask = key_padding_mask = None
     if state["attn_mask"] != "none":
         attn_mask = ~causal_mask(padding.shape[1])
         if state["attn_mask"] == "3D":
             attn_mask = attn_mask | padding[:, None]
-            attn_mask = attn_mask.repeat(H, 1, 1) if state["order"] == REPEAT else attn_mask.repeat_interleave(H, dim=0)
+            attn_mask = (
+                attn_mask.repeat(H, 1, 1)
+                if state["order"] == REPEAT
+                else attn_mask.repeat_interleave(H, dim=0)
+            )
         attn_mask = _typed(attn_mask, _type(state, INFINITE), dtype, state)
     if state["key_padding_mask"]:
         key_padding_mask = _typed(padding, _type(state, BOOLEAN), dtype, state)
@@ -91,7 +115,9 @@ def merged(call: Call) -> tuple[int, tuple[int, ...]] | None:
     return None if mask is None else (kind, tuple(mask.shape))
 
 
-def program(setting: Sequence[str], padding: Tensor, H: int, state: Mapping[str, Any], raises: bool) -> str:
+def program(
+    setting: Sequence[str], padding: Tensor, H: int, state: Mapping[str, Any], raises: bool
+) -> str:
     """Write the call of a state, with what torch says as ``message``.
 
     Args:
@@ -104,18 +130,30 @@ def program(setting: Sequence[str], padding: Tensor, H: int, state: Mapping[str,
     Returns:
         The program.
     """
-    warns = state["mask_type"] == MIXED and state["attn_mask"] != "none" and state["key_padding_mask"]
-    L, lines, options = padding.shape[1], [*(["import warnings"] if warns else []), "import torch", "from torch import nn"], []
-    lines += [line.replace(".eval()", ".train()") for line in setting] if state["training"] else setting
+    warns = (
+        state["mask_type"] == MIXED and state["attn_mask"] != "none" and state["key_padding_mask"]
+    )
+    L, lines, options = (
+        padding.shape[1],
+        [*(["import warnings"] if warns else []), "import torch", "from torch import nn"],
+        [],
+    )
+    lines += (
+        [line.replace(".eval()", ".train()") for line in setting] if state["training"] else setting
+    )
     if state["key_padding_mask"] or state["attn_mask"] == "3D":
         lines.append(f"padding = torch.tensor({padding.tolist()})")
     if state["attn_mask"] != "none":
-        lines.append(f"future = torch.ones({L}, {L}, dtype=torch.bool).triu(1)  # the keys after each query")
+        lines.append(
+            f"future = torch.ones({L}, {L}, dtype=torch.bool).triu(1)  # the keys after each query"
+        )
         blocked = "future | padding[:, None]" if state["attn_mask"] == "3D" else "future"
         lines.append(f"attn_mask = {_written(blocked, _type(state, INFINITE), state)}")
         options.append("attn_mask=attn_mask")
     if state["attn_mask"] == "3D":
-        repeated = f"repeat({H}, 1, 1)" if state["order"] == REPEAT else f"repeat_interleave({H}, dim=0)"
+        repeated = (
+            f"repeat({H}, 1, 1)" if state["order"] == REPEAT else f"repeat_interleave({H}, dim=0)"
+        )
         lines.append(f"attn_mask = attn_mask.{repeated}  # (N * num_heads, L, S)")
     if state["key_padding_mask"]:
         lines.append(f"key_padding_mask = {_written('padding', _type(state, BOOLEAN), state)}")
@@ -124,7 +162,15 @@ def program(setting: Sequence[str], padding: Tensor, H: int, state: Mapping[str,
     options += ["is_causal=True"] if state["is_causal"] else []
     call = f"output, {'weights' if state['need_weights'] else '_'} = module(x, x, x, {', '.join(options)})"
     if raises:
-        return "\n".join([*lines, "try:", f"    {call}", "except RuntimeError as error:", "    message = str(error)"])
+        return "\n".join(
+            [
+                *lines,
+                "try:",
+                f"    {call}",
+                "except RuntimeError as error:",
+                "    message = str(error)",
+            ]
+        )
     around = [] if state["training"] else ["torch.no_grad()"]
     if warns:
         around.append("warnings.catch_warnings(record=True) as caught")

@@ -34,6 +34,10 @@ def describe_appended(names: Sequence[str], heads: Iterable[np.ndarray], paramet
     sentences = []
     for back, name in zip(range(len(names), 0, -1), names, strict=True):
         most = max(float(np.nanmax(weights[:, -back], initial=0)) for weights in heads)
-        sentences.append(f"Column “{name}” is {WHAT[name]}; it takes up to {most:.2f} of a row's weight.")
-    learned = f"{parameters:,} numbers are learned{'' if 'bias' in names else ', as many as without it'}"
+        sentences.append(
+            f"Column “{name}” is {WHAT[name]}; it takes up to {most:.2f} of a row's weight."
+        )
+    learned = (
+        f"{parameters:,} numbers are learned{'' if 'bias' in names else ', as many as without it'}"
+    )
     return (f"{' '.join(sentences)} The fast path takes no such call; {learned}.",)

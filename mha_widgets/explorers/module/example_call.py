@@ -13,10 +13,33 @@ from mha_widgets.explorers.module.written_call import calls
 from mha_widgets.kit.module import check_cut
 from mha_widgets.view import Choice, Control, Range, Toggle
 
-WORDS = (("the", "cat", "sat", "down"), ("birds", "sing", "<pad>", "<pad>"))  # N = 2 sentences of L = 4
-OTHER_WORDS = (("le", "chat", "s’est", "assis", "là"), ("les", "oiseaux", "chantent", "<pad>", "<pad>"))  # of S = 5
-CONSTRUCTOR = ("embed_dim", "num_heads", "dropout", "bias", "add_bias_kv", "add_zero_attn", "kdim", "vdim", "batch_first")
-DEFAULTS = {"dropout": 0.0, "bias": True, "add_bias_kv": False, "add_zero_attn": False, "kdim": None, "vdim": None}
+WORDS = (
+    ("the", "cat", "sat", "down"),
+    ("birds", "sing", "<pad>", "<pad>"),
+)  # N = 2 sentences of L = 4
+OTHER_WORDS = (
+    ("le", "chat", "s’est", "assis", "là"),
+    ("les", "oiseaux", "chantent", "<pad>", "<pad>"),
+)  # of S = 5
+CONSTRUCTOR = (
+    "embed_dim",
+    "num_heads",
+    "dropout",
+    "bias",
+    "add_bias_kv",
+    "add_zero_attn",
+    "kdim",
+    "vdim",
+    "batch_first",
+)
+DEFAULTS = {
+    "dropout": 0.0,
+    "bias": True,
+    "add_bias_kv": False,
+    "add_zero_attn": False,
+    "kdim": None,
+    "vdim": None,
+}
 DEFAULTS |= {"batch_first": False, "device": None, "dtype": "float32"}
 PADDING = torch.tensor([[False, False, False, False, False], [False, False, False, True, True]])
 
@@ -30,11 +53,27 @@ CONTROLS: dict[str, Control] = {
     "vdim": Choice("vdim", (None, 3), None, "Features of the values; embed_dim if None."),
     "dropout": Choice("dropout", (0.0, 0.3), 0.0, "The share of weights that training sets to 0."),
     "batch_first": Toggle("batch_first", default=True, help="(N, L, E) instead of (L, N, E)."),
-    "dtype": Choice("dtype", ("float32", "float64"), "float32", "The floating type of parameters and inputs."),
-    "device": Choice("device", ("cpu",), "cpu", "Where it runs; every other device gives these numbers too, but for rounding."),
-    "key": Choice("key", ("query", "another sentence"), "query", "Self-attention, or cross-attention with S = 5."),
-    "batched": Toggle("batched", default=True, help="A batch of two sentences, or the first alone."),
-    "key_padding_mask": Choice("key_padding_mask", ("None", "boolean", "float"), "boolean", "Blocks <pad> as a key."),
+    "dtype": Choice(
+        "dtype", ("float32", "float64"), "float32", "The floating type of parameters and inputs."
+    ),
+    "device": Choice(
+        "device",
+        ("cpu",),
+        "cpu",
+        "Where it runs; every other device gives these numbers too, but for rounding.",
+    ),
+    "key": Choice(
+        "key",
+        ("query", "another sentence"),
+        "query",
+        "Self-attention, or cross-attention with S = 5.",
+    ),
+    "batched": Toggle(
+        "batched", default=True, help="A batch of two sentences, or the first alone."
+    ),
+    "key_padding_mask": Choice(
+        "key_padding_mask", ("None", "boolean", "float"), "boolean", "Blocks <pad> as a key."
+    ),
     "attn_mask": Choice(
         "attn_mask",
         ("None", "causal", "causal, float", "one a head"),
@@ -43,7 +82,9 @@ CONTROLS: dict[str, Control] = {
     ),
     "is_causal": Toggle("is_causal", help="A hint that attn_mask is causal."),
     "need_weights": Toggle("need_weights", default=True, help="Return the weights."),
-    "average_attn_weights": Toggle("average_attn_weights", default=True, help="Return their mean over the heads."),
+    "average_attn_weights": Toggle(
+        "average_attn_weights", default=True, help="Return their mean over the heads."
+    ),
     "training": Toggle("training", help="module.train() instead of module.eval()."),
     "no_grad": Toggle("no_grad", default=True, help="Call it under torch.no_grad()."),
 }
@@ -68,7 +109,10 @@ class ExampleCall:
         """Return the controls that do nothing, each with the reason."""
         reasons = {"device": "These numbers were made on the CPU."}
         if not state["batched"]:
-            reasons |= {"sample": "There is one sentence alone.", "batch_first": "It has no effect on one sentence alone."}
+            reasons |= {
+                "sample": "There is one sentence alone.",
+                "batch_first": "It has no effect on one sentence alone.",
+            }
         if not state["training"]:
             reasons["dropout"] = "Only training drops weights."
         if not state["need_weights"]:
@@ -118,17 +162,25 @@ class ExampleCall:
         check_cut(state["embed_dim"], state["num_heads"])
         E, cross, batched = state["embed_dim"], state["key"] != "query", state["batched"]
         L, S = 4, 5 if cross else 4
-        build = [f"{name}={state[name]}" for name in CONSTRUCTOR if name not in DEFAULTS or state[name] != DEFAULTS[name]]
+        build = [
+            f"{name}={state[name]}"
+            for name in CONSTRUCTOR
+            if name not in DEFAULTS or state[name] != DEFAULTS[name]
+        ]
         dtype = ""
         if state["dtype"] != "float32":
             dtype = f", dtype=torch.{state['dtype']}"
         lines = ["import torch", "from torch import nn", "torch.manual_seed(0)"]
-        lines.append(f"module = nn.MultiheadAttention({', '.join(build)}{dtype}).{'train' if state['training'] else 'eval'}()")
+        lines.append(
+            f"module = nn.MultiheadAttention({', '.join(build)}{dtype}).{'train' if state['training'] else 'eval'}()"
+        )
 
         def sizes(length: int, features: int) -> str:
             if not batched:
                 return f"{length}, {features}"
-            return f"2, {length}, {features}" if state["batch_first"] else f"{length}, 2, {features}"
+            return (
+                f"2, {length}, {features}" if state["batch_first"] else f"{length}, 2, {features}"
+            )
 
         inputs = ["query", "query", "query"]
         lines.append(f"query = 2 * torch.randn({sizes(L, E)}{dtype})")

@@ -100,7 +100,14 @@ class Module(Explorer):
 
     title = "One call of nn.MultiheadAttention"
     prompt = "Try: switch add_zero_attn on. Where do the weights of the last column come from, and what did they cost?"
-    page_controls = ("num_heads", "add_zero_attn", "key_padding_mask", "attn_mask", "need_weights", "sample")
+    page_controls = (
+        "num_heads",
+        "add_zero_attn",
+        "key_padding_mask",
+        "attn_mask",
+        "need_weights",
+        "sample",
+    )
 
     @fresh_torch()
     def __init__(
@@ -114,14 +121,25 @@ class Module(Explorer):
         query_tokens: Sequence[Any] | None = None,
         **forward_arguments: Any,
     ) -> None:
-        given = {"query": query, "key": key, "value": value, "tokens": tokens, "query_tokens": query_tokens, **forward_arguments}
+        given = {
+            "query": query,
+            "key": key,
+            "value": value,
+            "tokens": tokens,
+            "query_tokens": query_tokens,
+            **forward_arguments,
+        }
         given = {name: argument for name, argument in given.items() if argument is not None}
         if module is None and given:
-            raise ValueError(f"Module got {', '.join(given)} but no module; pass a module and its query too, or nothing.")
+            raise ValueError(
+                f"Module got {', '.join(given)} but no module; pass a module and its query too, or nothing."
+            )
         if module is None:
             self._source: ExampleCall | OwnCall = ExampleCall()
         else:
-            self._source = OwnCall(module, query, key, value, tokens, query_tokens, forward_arguments)
+            self._source = OwnCall(
+                module, query, key, value, tokens, query_tokens, forward_arguments
+            )
             self.page_controls = ()
             self.prompt = self._source.prompt
         self.controls = self._source.controls
@@ -142,7 +160,11 @@ class Module(Explorer):
         """
         try:
             with torch.random.fork_rng(), torch.set_grad_enabled(not state.get("no_grad", True)):
-                settings = (setting for setting in state.items() if setting[0] not in self._source.only_shown)
+                settings = (
+                    setting
+                    for setting in state.items()
+                    if setting[0] not in self._source.only_shown
+                )
                 return _record(self._source, state, self._made(*settings))
         except Exception as error:  # the reader's own module may raise anything
             if isinstance(error, ValueError) and isinstance(self._source, ExampleCall):
@@ -151,31 +173,51 @@ class Module(Explorer):
 
     def draw(self, record: Record) -> go.Figure:
         """Draw the weights of each head, their mean if it is returned, and the output."""
-        drawn = [_weights(record, f"head {head}", weights, head) for head, weights in record.heads.items()]
+        drawn = [
+            _weights(record, f"head {head}", weights, head)
+            for head, weights in record.heads.items()
+        ]
         if record.mean is not None and len(drawn) > 1:
             drawn.append(_weights(record, "mean, returned", record.mean, None))
-        output, rows, columns = reduced(record.shown, record.rows, tuple(map(str, range(record.shown.shape[1]))))
+        output, rows, columns = reduced(
+            record.shown, record.rows, tuple(map(str, range(record.shown.shape[1])))
+        )
         limit = float(np.nanmax(np.abs(output), initial=0)) or 1.0
         subtitle = f"(L, E) = {record.shown.shape}"
         labels: dict[str, Any] = {"rows": rows, "columns": columns, "column_axis": FEATURE}
-        drawn.append(Map("output", subtitle, output, role="output", limit=limit, nan=_nan(output), **labels))
+        drawn.append(
+            Map("output", subtitle, output, role="output", limit=limit, nan=_nan(output), **labels)
+        )
         return panels.draw(drawn, per_row=min(3, len(drawn) - 1))
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return shapes, what comes back, the path, the sharpest look, what people trip over, and what is learned."""
-        back = "None for the weights" if record.weights is None else f"weights {record.weights.shape}"
+        back = (
+            "None for the weights" if record.weights is None else f"weights {record.weights.shape}"
+        )
         high, wide = block(next(iter(record.heads.values())))
         if (high, wide) != (1, 1):
             back += f"; each cell of a map shows the largest weight of {high} × {wide}"
-        facts: list[Fact] = [(record.shapes,), (f"The call returns output {record.output.shape} and {back}.",)]
+        facts: list[Fact] = [
+            (record.shapes,),
+            (f"The call returns output {record.output.shape} and {back}.",),
+        ]
         reason = f": {record.reason}" if record.reason else ""
-        facts.append((f"Its way: {record.path}{'; not the native fast path' if reason else ''}{reason}.",))
+        facts.append(
+            (f"Its way: {record.path}{'; not the native fast path' if reason else ''}{reason}.",)
+        )
         facts.append(_sharpest(record))
         if record.warnings:
             facts.append((Word(" ".join(record.warnings), "warn"),))
         if record.appended:
-            return (*facts, describe_appended(record.appended, record.heads.values(), record.parameters))
-        return (*facts, (f"The module learns {record.parameters:,} numbers, however many heads share them.",))
+            return (
+                *facts,
+                describe_appended(record.appended, record.heads.values(), record.parameters),
+            )
+        return (
+            *facts,
+            (f"The module learns {record.parameters:,} numbers, however many heads share them.",),
+        )
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
@@ -199,7 +241,10 @@ def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: CallR
         rows=rows,
         columns=columns,
         heads={head: _array(one) for head, (one, _) in looks.items()},
-        blocked={head: None if mask is None else (mask == -math.inf).cpu().numpy() for head, (_, mask) in looks.items()},
+        blocked={
+            head: None if mask is None else (mask == -math.inf).cpu().numpy()
+            for head, (_, mask) in looks.items()
+        },
         mean=_array(made.weights[n]) if averaged else None,
         shown=_array(shown),
         shapes=made.shapes,
@@ -246,9 +291,24 @@ def _sharpest(record: Record) -> Fact:
     query = quoted(record.rows[record.row], "query")
     row = {head: weights[record.row] for head, weights in record.heads.items()}
     if any(np.isnan(weights).any() for weights in row.values()):
-        return (query, " has a row of ", Word("NaN", "warn"), ": no key is left for it, or a number in it is not finite.")
+        return (
+            query,
+            " has a row of ",
+            Word("NaN", "warn"),
+            ": no key is left for it, or a number in it is not finite.",
+        )
     head = max(row, key=lambda head: row[head].max())
     if row[head].max() == 0:
-        return (query, " has a row of ", Word("zeros", "warn"), ": nothing is left for it to look at.")
+        return (
+            query,
+            " has a row of ",
+            Word("zeros", "warn"),
+            ": nothing is left for it to look at.",
+        )
     key = record.columns[int(row[head].argmax())]
-    return (query, " looks most at ", quoted(key, "key"), f" in head {head} ({format_number(float(row[head].max()))}).")
+    return (
+        query,
+        " looks most at ",
+        quoted(key, "key"),
+        f" in head {head} ({format_number(float(row[head].max()))}).",
+    )

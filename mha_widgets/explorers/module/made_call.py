@@ -16,7 +16,12 @@ from torch.nn.utils import parametrize
 
 from mha_widgets.attention import trace
 from mha_widgets.attention.call import Call, Path
-from mha_widgets.attention.steps import append_positions, attention_weights, in_projection, merge_heads
+from mha_widgets.attention.steps import (
+    append_positions,
+    attention_weights,
+    in_projection,
+    merge_heads,
+)
 from mha_widgets.attention.trace import called, difference, effective_mask, unlike
 from mha_widgets.explorers.module.example_call import ExampleCall
 from mha_widgets.explorers.module.own_call import SEED, OwnCall
@@ -74,7 +79,9 @@ def _traced(source: ExampleCall | OwnCall, state: dict[str, Any], call: Call) ->
         return every[n, head], None if mask is None else mask[n, head]
 
     shapes = _start(source, state, call) + shapes
-    return CallResult(call, traced.path, traced.why_not_fast_path, told, output.detach(), weights, shapes, look)
+    return CallResult(
+        call, traced.path, traced.why_not_fast_path, told, output.detach(), weights, shapes, look
+    )
 
 
 def _start(source: ExampleCall | OwnCall, state: dict[str, Any], call: Call) -> str:
@@ -90,14 +97,25 @@ def _large(source: OwnCall, state: dict[str, Any], call: Call) -> CallResult:
         with torch.no_grad():
             q, k, v = _projected(call)
             joined = _joined(call, path, q, k, v)
-            ours = F.linear(joined, call.module.out_proj.weight, call.module.out_proj.bias)  # (1, L, E)
+            ours = F.linear(
+                joined, call.module.out_proj.weight, call.module.out_proj.bias
+            )  # (1, L, E)
     if call.query.dim() == 2:
         ours = ours.squeeze(0)
     elif not call.module.batch_first:
         ours = ours.transpose(0, 1)
     told = (*unlike(difference("output", ours, output), path, joined), *source.warnings(state))
     look = functools.partial(_one_head, call, path, q, k)
-    return CallResult(call, path, (), told, output, None, f"{_start(source, state, call)}output {tuple(output.shape)}.", look)
+    return CallResult(
+        call,
+        path,
+        (),
+        told,
+        output,
+        None,
+        f"{_start(source, state, call)}output {tuple(output.shape)}.",
+        look,
+    )
 
 
 def _projected(call: Call) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,16 +124,23 @@ def _projected(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     weight = module.in_proj_weight
     if weight is None:
         weight = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    return in_projection(*call[1:4], weight, module.in_proj_bias, module.num_heads, batch_first=batch_first)
+    return in_projection(
+        *call[1:4], weight, module.in_proj_bias, module.num_heads, batch_first=batch_first
+    )
 
 
 def _joined(call: Call, path: Path, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Return the heads (1, L, E) side by side, made without holding their weights."""
     module, mask = call.module, effective_mask(call, path, q, k)
-    k, v = (append_positions(x, bias, module.add_zero_attn) for x, bias in ((k, module.bias_k), (v, module.bias_v)))
+    k, v = (
+        append_positions(x, bias, module.add_zero_attn)
+        for x, bias in ((k, module.bias_k), (v, module.bias_v))
+    )
     dropped = module.dropout if module.training else 0.0
     heads = F.scaled_dot_product_attention(q, k, v, mask, dropped)
-    return merge_heads(heads if mask is None else heads.masked_fill(_empty(mask), _in_place_of_a_row(path)))
+    return merge_heads(
+        heads if mask is None else heads.masked_fill(_empty(mask), _in_place_of_a_row(path))
+    )
 
 
 def _empty(mask: Tensor) -> Tensor:
@@ -126,13 +151,19 @@ def _in_place_of_a_row(path: Path) -> float:
     return 0.0 if path is Path.SDPA else math.nan
 
 
-def _one_head(call: Call, path: Path, q: Tensor, k: Tensor, _: int, head: int) -> tuple[Tensor, Tensor | None]:
+def _one_head(
+    call: Call, path: Path, q: Tensor, k: Tensor, _: int, head: int
+) -> tuple[Tensor, Tensor | None]:
     """Return the weights (L, S) of one head of one sequence, before dropout, and its mask."""
     q, k = q[:, head : head + 1], k[:, head : head + 1]
     if call.attn_mask is not None and call.attn_mask.dim() == 3:
         call = call._replace(attn_mask=call.attn_mask[head : head + 1])
     mask = effective_mask(call, path, q, k)
-    bias = None if call.module.bias_k is None else call.module.bias_k.chunk(call.module.num_heads, dim=-1)[head]
+    bias = (
+        None
+        if call.module.bias_k is None
+        else call.module.bias_k.chunk(call.module.num_heads, dim=-1)[head]
+    )
     with torch.no_grad():
         k = append_positions(k, bias, call.module.add_zero_attn)
         weights = attention_weights(q, k, mask)

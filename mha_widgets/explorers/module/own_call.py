@@ -51,7 +51,13 @@ class OwnCall:
         self.large = H * L * S > MOST_WEIGHTS
         tokens, query_tokens = _read(tokens), _read(query_tokens)
         self._columns = _each("tokens", tokens, self.N, S, "keys")
-        self._rows = _each("query_tokens", tokens if query_tokens is None and L == S else query_tokens, self.N, L, "queries")
+        self._rows = _each(
+            "query_tokens",
+            tokens if query_tokens is None and L == S else query_tokens,
+            self.N,
+            L,
+            "queries",
+        )
         self.controls = self._controls(L, H)
         self._pitfalls = functools.lru_cache(maxsize=1)(self._pitfalls_of)
 
@@ -63,18 +69,34 @@ class OwnCall:
             if getattr(call, name) is not None
         }
         if call.attn_mask is not None:
-            controls["is_causal"] = Toggle("is_causal", default=call.is_causal, help="A hint that attn_mask is causal.")
+            controls["is_causal"] = Toggle(
+                "is_causal", default=call.is_causal, help="A hint that attn_mask is causal."
+            )
         returned = call.need_weights and not self.large
-        controls["need_weights"] = Toggle("need_weights", default=returned, help="Return the weights.")
-        controls["average_attn_weights"] = Toggle(
-            "average_attn_weights", default=call.average_attn_weights, help="Return their mean over the heads."
+        controls["need_weights"] = Toggle(
+            "need_weights", default=returned, help="Return the weights."
         )
-        controls["training"] = Toggle("training", default=call.module.training, help="module.train() instead of module.eval().")
+        controls["average_attn_weights"] = Toggle(
+            "average_attn_weights",
+            default=call.average_attn_weights,
+            help="Return their mean over the heads.",
+        )
+        controls["training"] = Toggle(
+            "training",
+            default=call.module.training,
+            help="module.train() instead of module.eval().",
+        )
         with torch.no_grad():
-            could_be_fast = not fast_path(copy.deepcopy(call.module).eval(), call.query, call.key, call.value)
+            could_be_fast = not fast_path(
+                copy.deepcopy(call.module).eval(), call.query, call.key, call.value
+            )
         if could_be_fast:
-            controls["no_grad"] = Toggle("no_grad", default=True, help="Call it under torch.no_grad().")
-        controls["sample"] = Range("sample", tuple(range(self.N)), 0, "Which sequence of the batch is called and shown.")
+            controls["no_grad"] = Toggle(
+                "no_grad", default=True, help="Call it under torch.no_grad()."
+            )
+        controls["sample"] = Range(
+            "sample", tuple(range(self.N)), 0, "Which sequence of the batch is called and shown."
+        )
         heads = tuple(range(H))
         if H <= MOST_TOGETHER and not self.large:
             controls["head"] = Choice("head", ("all", *heads), "all", "Which heads are drawn.")
@@ -87,7 +109,9 @@ class OwnCall:
         """Return the controls that do nothing, each with the reason."""
         reasons = {}
         if self.large:
-            reasons["need_weights"] = "The weights of all heads together would be too large; those shown are computed alone."
+            reasons["need_weights"] = (
+                "The weights of all heads together would be too large; those shown are computed alone."
+            )
         if not state["need_weights"]:
             reasons["average_attn_weights"] = "need_weights=False returns none to average."
         if "is_causal" in state and not state["attn_mask"]:
@@ -105,7 +129,11 @@ class OwnCall:
 
     def alone(self, state: Mapping[str, Any]) -> str:
         """Say which sequence of a batch is called."""
-        return "" if self.N == 1 else f"Sample {state['sample']}, of {self.N} counted from 0, is called alone: "
+        return (
+            ""
+            if self.N == 1
+            else f"Sample {state['sample']}, of {self.N} counted from 0, is called alone: "
+        )
 
     def index(self, _: Mapping[str, Any]) -> int:
         """Return where in the batch of the call the sample that is shown stands: it is called alone."""
@@ -120,8 +148,12 @@ class OwnCall:
         call, n, H = self._whole(state), state["sample"], self._call.module.num_heads
         if self.N == 1:
             return call
-        cut = {id(x): x[n : n + 1] if call.module.batch_first else x[:, n : n + 1] for x in call[1:4]}
-        changes: dict[str, Any] = {name: cut[id(getattr(call, name))] for name in ("query", "key", "value")}
+        cut = {
+            id(x): x[n : n + 1] if call.module.batch_first else x[:, n : n + 1] for x in call[1:4]
+        }
+        changes: dict[str, Any] = {
+            name: cut[id(getattr(call, name))] for name in ("query", "key", "value")
+        }
         if call.key_padding_mask is not None:
             changes["key_padding_mask"] = call.key_padding_mask[n : n + 1]
         if call.attn_mask is not None and call.attn_mask.dim() == 3:
@@ -135,9 +167,13 @@ class OwnCall:
         with torch.no_grad():
             for buffer, first in zip(call.module.buffers(), self._buffers, strict=True):
                 buffer.copy_(first)  # in training spectral_norm changes its own with every call
-        changes: dict[str, Any] = {name: getattr(call, name) if state.get(name) else None for name in MASKS}
+        changes: dict[str, Any] = {
+            name: getattr(call, name) if state.get(name) else None for name in MASKS
+        }
         changes |= {name: state[name] for name in ("need_weights", "average_attn_weights")}
-        return call._replace(**changes, is_causal=bool(state.get("attn_mask") and state["is_causal"]))
+        return call._replace(
+            **changes, is_causal=bool(state.get("attn_mask") and state["is_causal"])
+        )
 
     def warnings(self, state: Mapping[str, Any]) -> tuple[str, ...]:
         """Return what people trip over in the call of the whole batch."""
@@ -146,14 +182,26 @@ class OwnCall:
     def _pitfalls_of(self, *settings: tuple[str, Any]) -> tuple[str, ...]:
         call = self._whole(dict(settings))
         path = call.path()
-        told = pitfalls(call, path, largest_mask_term(call, path))  # which asks only where all of a row is -inf
+        told = pitfalls(
+            call, path, largest_mask_term(call, path)
+        )  # which asks only where all of a row is -inf
         dropped = self.large and call.module.training and call.module.dropout > 0
-        return (*told, "The maps of so large a call are those from before dropout.") if dropped else told
+        return (
+            (*told, "The maps of so large a call are those from before dropout.")
+            if dropped
+            else told
+        )
 
     def program(self, state: Mapping[str, Any]) -> str:
         """Write the call of a state as a program that takes the reader's own module and tensors."""
         call, n, H = self._call, state["sample"], self._call.module.num_heads
-        part = "" if self.N == 1 else f"[{n} : {n + 1}]" if call.module.batch_first else f"[:, {n} : {n + 1}]"
+        part = (
+            ""
+            if self.N == 1
+            else f"[{n} : {n + 1}]"
+            if call.module.batch_first
+            else f"[:, {n} : {n + 1}]"
+        )
         lines = ["import torch", "# module, query and so on are your own"]
         lines.append(f"module.{'train' if state['training'] else 'eval'}()")
         if state["training"] and call.module.dropout:
@@ -174,20 +222,32 @@ class OwnCall:
             rows = f"[{n * H} : {(n + 1) * H}]" if self.N > 1 and call.attn_mask.dim() == 3 else ""
             options.append(f"attn_mask=attn_mask{rows}")
         arguments, no_grad = [f"q, {k}, {v}", *options], state.get("no_grad", True)
-        return "\n".join(lines + calls(self.call(state), arguments, no_grad=no_grad, before_dropout=self.large))
+        return "\n".join(
+            lines + calls(self.call(state), arguments, no_grad=no_grad, before_dropout=self.large)
+        )
 
 
 def _read(tokens: Any) -> Any:
     """Return tokens that can be read more than once."""
     if hasattr(tokens, "tolist"):  # an array or a tensor of their numbers
         return tokens.tolist()
-    return list(tokens) if isinstance(tokens, Iterable) and not isinstance(tokens, Sequence) else tokens
+    return (
+        list(tokens)
+        if isinstance(tokens, Iterable) and not isinstance(tokens, Sequence)
+        else tokens
+    )
 
 
-def _each(name: str, tokens: Sequence[Any] | None, N: int, length: int, what: str) -> list[tuple[str, ...]]:
+def _each(
+    name: str, tokens: Sequence[Any] | None, N: int, length: int, what: str
+) -> list[tuple[str, ...]]:
     """Return the labels of every sample: its own where there are N lists, otherwise the same for all."""
     several = isinstance(tokens, Sequence) and tokens
-    lists = several and all(isinstance(one, Sequence) and not isinstance(one, str) for one in tokens)
+    lists = several and all(
+        isinstance(one, Sequence) and not isinstance(one, str) for one in tokens
+    )
     if lists and len(tokens) != N:
-        raise ValueError(f"{name} has {len(tokens)} lists for {N} sequences; pass one for each, or one for all.")
+        raise ValueError(
+            f"{name} has {len(tokens)} lists for {N} sequences; pass one for each, or one for all."
+        )
     return [labels(name, tokens[n] if lists else tokens, length, what) for n in range(N)]

@@ -14,7 +14,13 @@ from torch.nn import functional as F
 from mha_widgets.attention import MultiheadAttention
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
-from mha_widgets.explorers.packed_projection.figure import THIRDS, Record, packed_map, product_maps, separate_maps
+from mha_widgets.explorers.packed_projection.figure import (
+    THIRDS,
+    Record,
+    packed_map,
+    product_maps,
+    separate_maps,
+)
 from mha_widgets.figures import panels
 from mha_widgets.kit import sentence
 from mha_widgets.kit.module import (
@@ -78,16 +84,26 @@ class PackedProjection(Explorer):
         self.controls: dict[str, Control] = {}
         self.module: nn.MultiheadAttention | None = None
         if module is None or x is None:
-            self.controls["kdim"] = Choice("kdim", (8, 5), 8, "Features of the keys' input; embed_dim is 8.")
-            self.controls["vdim"] = Choice("vdim", (8, 3), 8, "Features of the values' input; embed_dim is 8.")
-            self.controls["bias"] = Toggle("bias", default=True, help="Add biases in the projections.")
+            self.controls["kdim"] = Choice(
+                "kdim", (8, 5), 8, "Features of the keys' input; embed_dim is 8."
+            )
+            self.controls["vdim"] = Choice(
+                "vdim", (8, 3), 8, "Features of the values' input; embed_dim is 8."
+            )
+            self.controls["bias"] = Toggle(
+                "bias", default=True, help="Add biases in the projections."
+            )
             cuts, own = (1, 2, 4), 2
-            self.tokens = self.key_tokens = labels("tokens", sentence.TOKENS if tokens is None else tokens, 6, "positions")
+            self.tokens = self.key_tokens = labels(
+                "tokens", sentence.TOKENS if tokens is None else tokens, 6, "positions"
+            )
         else:
             self.module = copy_for_inference(module)
             self.prompt = "Try: choose query, then value. At which row does the framed slice start, and why there?"
             if (E := self.module.embed_dim) > LARGEST:
-                raise ValueError(f"module has embed_dim={E}, a matrix too large to look at; pass one with at most {LARGEST}.")
+                raise ValueError(
+                    f"module has embed_dim={E}, a matrix too large to look at; pass one with at most {LARGEST}."
+                )
             self.inputs, own = inputs_for(self.module, x, key, value), self.module.num_heads
             given = {"the module": module.out_proj.weight, "x": x, "key": key, "value": value}
             one_type(**{name: tensor for name, tensor in given.items() if tensor is not None})
@@ -97,22 +113,35 @@ class PackedProjection(Explorer):
                 self.names[2] = "x" if value is x else self.names[1]
             L, S = len(self.inputs[0]), len(self.inputs[1])
             self.tokens = labels("tokens", tokens, L, "positions of x")
-            self.key_tokens = labels("key_tokens", self.tokens if key_tokens is None and L == S else key_tokens, S, "keys")
+            self.key_tokens = labels(
+                "key_tokens",
+                self.tokens if key_tokens is None and L == S else key_tokens,
+                S,
+                "keys",
+            )
             cuts = tuple(H for H in range(1, max(own, 8) + 1) if E % H == 0)
-        self.controls["num_heads"] = Choice("num_heads", cuts, own, "How many slices each third is cut into.")
-        self.controls["head"] = Range("Head", tuple(range(cuts[-1])), 0, "Which head's slice is framed.", head_words(cuts))
+        self.controls["num_heads"] = Choice(
+            "num_heads", cuts, own, "How many slices each third is cut into."
+        )
+        self.controls["head"] = Range(
+            "Head", tuple(range(cuts[-1])), 0, "Which head's slice is framed.", head_words(cuts)
+        )
         self.controls["third"] = Choice("Third", THIRDS, "key", "Which projection is framed.")
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
         """Return the controls that do nothing in a complete state, each with the reason."""
         return {"head": "There is only one head."} if state["num_heads"] == 1 else {}
 
-    def _called(self, state: Mapping[str, Any]) -> tuple[nn.MultiheadAttention, tuple[Tensor, Tensor, Tensor], list[str]]:
+    def _called(
+        self, state: Mapping[str, Any]
+    ) -> tuple[nn.MultiheadAttention, tuple[Tensor, Tensor, Tensor], list[str]]:
         if self.module is not None:
             return cut(self.module, state["num_heads"]), self.inputs, self.names
         with fresh_torch(seed=0):
             x = torch.randn(6, 8)
-            module = nn.MultiheadAttention(8, state["num_heads"], bias=state["bias"], kdim=state["kdim"], vdim=state["vdim"])
+            module = nn.MultiheadAttention(
+                8, state["num_heads"], bias=state["bias"], kdim=state["kdim"], vdim=state["vdim"]
+            )
         widths = (8, state["kdim"], state["vdim"])
         names = ["x" if width == 8 else f"x[:, :{width}]" for width in widths]
         return module.requires_grad_(False), (x, x[:, : widths[1]], x[:, : widths[2]]), names
@@ -132,7 +161,10 @@ class PackedProjection(Explorer):
         weights, added = thirds(module), biases(module)
         part = slice(head * D, (head + 1) * D)
         bias = None if added[third] is None else added[third][part]
-        q, k, v = (F.linear(x, w, b).view(-1, H, D).transpose(0, 1) for x, w, b in zip(inputs, weights, added, strict=True))
+        q, k, v = (
+            F.linear(x, w, b).view(-1, H, D).transpose(0, 1)
+            for x, w, b in zip(inputs, weights, added, strict=True)
+        )
         heads = F.scaled_dot_product_attention(q, k, v).transpose(0, 1)  # (L, H, D)
         by_hand = module.out_proj(heads.reshape(-1, E))
         packed = module.in_proj_weight
@@ -165,12 +197,18 @@ class PackedProjection(Explorer):
         """Return where the slice lies, what it makes, how large its numbers start, and what there is to learn."""
         own = ", ".join(f"{name} {shape}" for name, shape in record.state_dict.items())
         total = sum(math.prod(shape) for shape in record.state_dict.values())
-        biased = "biases among them, which start at 0" if "in_proj_bias" in record.state_dict else "no biases"
+        biased = (
+            "biases among them, which start at 0"
+            if "in_proj_bias" in record.state_dict
+            else "no biases"
+        )
         return (
             _told_rows(record),
             _told_product(record),
             _told_scale(record),
-            (f"By hand, from slices like this one, the module's output is off by {difference(record.missed)}.",),
+            (
+                f"By hand, from slices like this one, the module's output is off by {difference(record.missed)}.",
+            ),
             (f"state_dict: {own}.",),
             (f"{total:,} parameters, {biased}; num_heads only decides where they are cut.",),
         )
@@ -184,37 +222,65 @@ class PackedProjection(Explorer):
         lines = ["import torch", "from torch import nn"]
         if self.module is None:
             options = "" if state["bias"] else ", bias=False"
-            options += "".join(f", {name}={state[name]}" for name in ("kdim", "vdim") if state[name] != E)
+            options += "".join(
+                f", {name}={state[name]}" for name in ("kdim", "vdim") if state[name] != E
+            )
             lines += ["torch.manual_seed(0)", "x = torch.randn(6, 8)  # (L, E)"]
             lines.append(f"module = nn.MultiheadAttention({E}, {H}{options})")
         else:
             written = as_code(module, H)
-            lines += written if written[0].startswith("#") else [*written, assignment(names[third], inputs[third])]
+            lines += (
+                written
+                if written[0].startswith("#")
+                else [*written, assignment(names[third], inputs[third])]
+            )
         row, start = third * E + head * D, head * D
         name = f"{THIRDS[third][0]}_proj_weight"
         if module.in_proj_weight is not None:
             name, start = "in_proj_weight", row
         added = "" if module.in_proj_bias is None else f" + module.in_proj_bias[{row}:{row + D}]"
-        lines.append(f"weight = module.{name}[{start}:{start + D}]  # head {head}: (D, F) = ({D}, {inputs[third].shape[1]})")
+        lines.append(
+            f"weight = module.{name}[{start}:{start + D}]  # head {head}: (D, F) = ({D}, {inputs[third].shape[1]})"
+        )
         lines.append(f"projected = {names[third]} @ weight.T{added}")
-        return "\n".join(lines + (all_by_hand(module, names, len(inputs[0])) if self.module is None else []))
+        return "\n".join(
+            lines + (all_by_hand(module, names, len(inputs[0])) if self.module is None else [])
+        )
 
 
 def _told_rows(record: Record) -> Fact:
     (start, stop), E, D = record.rows, record.x.shape[1], len(record.weight)
     index = THIRDS.index(record.third)
     if record.packed is None:
-        name, shapes = f"{record.third[0]}_proj_weight", ", ".join(str(weight.shape) for weight in record.separate)
-        where, why = f"{name}[{start}:{stop}]", f"inputs of different widths need a matrix each: {shapes}"
+        name, shapes = (
+            f"{record.third[0]}_proj_weight",
+            ", ".join(str(weight.shape) for weight in record.separate),
+        )
+        where, why = (
+            f"{name}[{start}:{stop}]",
+            f"inputs of different widths need a matrix each: {shapes}",
+        )
     else:
         where = f"in_proj_weight[{start}:{stop}]"
         why = f"its third starts at row {index}·{E} = {index * E}, and each head has {D} rows of it"
-    return (f"The {record.third} of head {record.head} comes from ", Word(where, record.third), f": {why}.")
+    return (
+        f"The {record.third} of head {record.head} comes from ",
+        Word(where, record.third),
+        f": {why}.",
+    )
 
 
 def _told_product(record: Record) -> Fact:
-    word, made = quoted(record.tokens[0], record.third), Word(vector(record.projected[0]), record.third)
-    return (word, " → ", made, f": {record.weight.shape[1]} features become its {record.third} in head {record.head}.")
+    word, made = (
+        quoted(record.tokens[0], record.third),
+        Word(vector(record.projected[0]), record.third),
+    )
+    return (
+        word,
+        " → ",
+        made,
+        f": {record.weight.shape[1]} features become its {record.third} in head {record.head}.",
+    )
 
 
 def _told_scale(record: Record) -> Fact:
@@ -223,6 +289,8 @@ def _told_scale(record: Record) -> Fact:
     together, apart = f"±√(6 ⁄ ({E} + {3 * E})) = ±{packed}", f"±√(6 ⁄ ({E} + {F})) = ±{alone}"
     if record.packed is None:
         name = f"{record.third[0]}_proj_weight"
-        return (f"{name} starts with numbers within {apart}; in a packed matrix they would be within {together}.",)
+        return (
+            f"{name} starts with numbers within {apart}; in a packed matrix they would be within {together}.",
+        )
     why = f"all {3 * E} rows count; those of a matrix ({E}, {E}) alone would be within {apart}"
     return (f"in_proj_weight starts with numbers within {together}, since {why}.",)

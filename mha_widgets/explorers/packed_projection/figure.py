@@ -75,11 +75,22 @@ def _short(values: np.ndarray) -> np.ndarray:
 def packed_map(record: Record) -> Map:
     """Return in_proj_weight as a map, its thirds and the slice framed."""
     E, limit = record.x.shape[1], _limit(*record.separate)
-    rows = tuple(f"{third[0]} {row + index * E}" for index, third in enumerate(THIRDS) for row in range(E))
+    rows = tuple(
+        f"{third[0]} {row + index * E}" for index, third in enumerate(THIRDS) for row in range(E)
+    )
     frames = [_framed(index * E, (index + 1) * E, E, third) for index, third in enumerate(THIRDS)]
     subtitle = f"{record.packed.shape}, colours ±{limit:.2f}"
     return Map(
-        *("in_proj_weight", subtitle, _short(record.packed), rows, _numbered(E), "ink", ("row", "soft"), FEATURE),
+        *(
+            "in_proj_weight",
+            subtitle,
+            _short(record.packed),
+            rows,
+            _numbered(E),
+            "ink",
+            ("row", "soft"),
+            FEATURE,
+        ),
         limit=limit,
         frames=[*frames, _framed(*record.rows, E, "ink", 3.5)],
         cell=SMALL,
@@ -88,7 +99,9 @@ def packed_map(record: Record) -> Map:
 
 
 def _framed(start: int, stop: int, columns: int, role: str, width: float = 2.5) -> Frame:
-    return Frame(role, 0.06, start + 0.1, columns - 0.06, stop - 0.1, width)  # a little apart from its neighbours
+    return Frame(
+        role, 0.06, start + 0.1, columns - 0.06, stop - 0.1, width
+    )  # a little apart from its neighbours
 
 
 def _labelled(record: Record, rows: int) -> int:
@@ -106,7 +119,16 @@ def _separate(record: Record, index: int) -> Map:
     chosen = [_framed(*record.rows, weight.shape[1], "ink", 3.5)] if third == record.third else []
     size, columns = _size(weight, f"E, {('E', 'kdim', 'vdim')[index]}"), _numbered(weight.shape[1])
     return Map(
-        *(f"{third[0]}_proj_weight", size, _short(weight), _numbered(len(weight)), columns, third, ("row", "soft"), FEATURE),
+        *(
+            f"{third[0]}_proj_weight",
+            size,
+            _short(weight),
+            _numbered(len(weight)),
+            columns,
+            third,
+            ("row", "soft"),
+            FEATURE,
+        ),
         limit=_limit(*record.separate),
         frames=[_framed(0, *weight.shape, third), *chosen],
         cell=SMALL,
@@ -124,12 +146,28 @@ def product_maps(record: Record) -> list[Map]:
     source, projected = _short(record.source), _short(record.projected)
     return [
         Map(
-            *(record.source_name, _size(source, letters), source, record.tokens, _numbered(F), "ink", ("word", "soft"), FEATURE),
+            *(
+                record.source_name,
+                _size(source, letters),
+                source,
+                record.tokens,
+                _numbered(F),
+                "ink",
+                ("word", "soft"),
+                FEATURE,
+            ),
             limit=_limit(source),
             number=number,
         ),
         Map(
-            *("× sliceᵀ", f"rows {start}:{stop} as columns", _short(record.weight.T), _numbered(F), _numbered(D, start), role),
+            *(
+                "× sliceᵀ",
+                f"rows {start}:{stop} as columns",
+                _short(record.weight.T),
+                _numbered(F),
+                _numbered(D, start),
+                role,
+            ),
             *(FEATURE, ("row", "soft")),
             limit=_limit(*record.separate),
             number=number,

@@ -67,20 +67,40 @@ class Projections(Explorer):
             key_tokens = sentence.OTHER_TOKENS if key_tokens is None else key_tokens
             features = sentence.FEATURES if features is None else features
         elif missing:
-            raise ValueError(f"Projections got no {' and no '.join(missing)}; pass x, w_q, w_k and w_v, or nothing.")
+            raise ValueError(
+                f"Projections got no {' and no '.join(missing)}; pass x, w_q, w_k and w_v, or nothing."
+            )
         self.x = matrix("x", given["x"], "(L, E)")
         self.y = None if y is None else matrix("y", y, "(S, E)")
         self.projections = {name: matrix(name, given[name], "(E, E)") for name in SYMBOLS}
         one_type(**given, **({} if y is None else {"y": y}))
         self._check()
         self.tokens = labels("tokens", tokens, len(self.x), "positions of x")
-        self.key_tokens = () if self.y is None else labels("key_tokens", key_tokens, len(self.y), "positions of y")
+        self.key_tokens = (
+            ()
+            if self.y is None
+            else labels("key_tokens", key_tokens, len(self.y), "positions of y")
+        )
         self.features = labels("features", features, self.x.shape[1], "features")
         words = ("self: the same sentence", "cross: another sentence")
         self.controls = {
-            "key_from": Choice("Keys and values from", ("self", "other"), "self", "Which sentence is looked at.", words),
-            **{name: Toggle(f"{symbol} = identity", help="Leave the words as they are.") for name, symbol in SYMBOLS.items()},
-            "shuffle": Choice("Shuffle", ("none", "swap", "reverse", "random"), "none", "Reorder what is looked at."),
+            "key_from": Choice(
+                "Keys and values from",
+                ("self", "other"),
+                "self",
+                "Which sentence is looked at.",
+                words,
+            ),
+            **{
+                name: Toggle(f"{symbol} = identity", help="Leave the words as they are.")
+                for name, symbol in SYMBOLS.items()
+            },
+            "shuffle": Choice(
+                "Shuffle",
+                ("none", "swap", "reverse", "random"),
+                "none",
+                "Reorder what is looked at.",
+            ),
         }
         for state in self.states(("key_from", *SYMBOLS)):
             self.compute(**self.complete(**state))  # says now if numbers are too large
@@ -89,9 +109,13 @@ class Projections(Explorer):
         E = self.x.shape[1]
         for name, tensor in self.projections.items():
             if tensor.shape != (E, E):
-                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but x has {E} features; pass {name} as ({E}, {E}).")
+                raise ValueError(
+                    f"{name} has shape {tuple(tensor.shape)}, but x has {E} features; pass {name} as ({E}, {E})."
+                )
         if self.y is not None and self.y.shape[1] != E:
-            raise ValueError(f"y has shape {tuple(self.y.shape)}, but x has {E} features; pass y as (S, {E}).")
+            raise ValueError(
+                f"y has shape {tuple(self.y.shape)}, but x has {E} features; pass y as (S, {E})."
+            )
 
     def disabled(self, **state: Any) -> Mapping[str, str]:
         """Return the controls that do nothing in a complete state, each with the reason."""
@@ -116,7 +140,10 @@ class Projections(Explorer):
         before = self._attend(self.x, self.x if own else self.y, identity)
         undo = torch.tensor(order).argsort()
         rows = undo if own else slice(None)
-        moved = made["weights"][rows][:, undo] - before["weights"], made["output"][rows] - before["output"]
+        moved = (
+            made["weights"][rows][:, undo] - before["weights"],
+            made["output"][rows] - before["output"],
+        )
         columns = tuple((self.tokens if own else self.key_tokens)[i] for i in order)
         return Record(
             rows=columns if own else self.tokens,
@@ -132,14 +159,25 @@ class Projections(Explorer):
 
     def _attend(self, x: Tensor, y: Tensor, identity: Sequence[str]) -> dict[str, Tensor]:
         E = x.shape[1]
-        w_q, w_k, w_v = (torch.eye(E).to(x) if name in identity else self.projections[name] for name in SYMBOLS)
+        w_q, w_k, w_v = (
+            torch.eye(E).to(x) if name in identity else self.projections[name] for name in SYMBOLS
+        )
         query, key, value = x @ w_q.T, y @ w_k.T, y @ w_v.T
         if not torch.cat([query, key, value.abs().cumsum(dim=0)]).isfinite().all():
-            raise ValueError(f"Words times projections overflow {x.dtype}; pass smaller numbers or float64.")
+            raise ValueError(
+                f"Words times projections overflow {x.dtype}; pass smaller numbers or float64."
+            )
         check_scores(query, key)
         scores = query @ key.T / E**0.5
         weights = softmax(scores)
-        return {"query": query, "key": key, "value": value, "scores": scores, "weights": weights, "output": weights @ value}
+        return {
+            "query": query,
+            "key": key,
+            "value": value,
+            "scores": scores,
+            "weights": weights,
+            "output": weights @ value,
+        }
 
     def draw(self, record: Record) -> go.Figure:
         """Draw the sentences, the projections, the weights and the output."""
@@ -164,12 +202,20 @@ class Projections(Explorer):
         if not own:
             lines.append(assignment("y", self.y) + f"  # (S, E) = ({len(self.y)}, {E})")
         if state["shuffle"] != "none":
-            lines.append(f"{source} = {source}[{_order(state['shuffle'], len(self._looked_at(state)))}]  # another order")
+            lines.append(
+                f"{source} = {source}[{_order(state['shuffle'], len(self._looked_at(state)))}]  # another order"
+            )
         dtype = "" if self.x.dtype == torch.float32 else f", dtype={self.x.dtype}"
         for name in SYMBOLS:
-            lines.append(f"{name} = torch.eye({E}{dtype})" if state[name] else assignment(name, self.projections[name]))
+            lines.append(
+                f"{name} = torch.eye({E}{dtype})"
+                if state[name]
+                else assignment(name, self.projections[name])
+            )
         lines.append("query = x @ w_q.T  # as nn.Linear does")
-        lines += [f"{role} = {source} @ {name}.T" for role, name in (("key", "w_k"), ("value", "w_v"))]
+        lines += [
+            f"{role} = {source} @ {name}.T" for role, name in (("key", "w_k"), ("value", "w_v"))
+        ]
         lines.append(f"weights = (query @ key.T / {E} ** 0.5).softmax(dim=-1)")
         lines.append("output = weights @ value")
         return "\n".join(lines)
@@ -194,15 +240,28 @@ def _clearest(record: Record) -> tuple[int, int]:
 
 def _told_look(record: Record) -> Fact:
     row, column = _clearest(record)
-    asked = quoted(record.rows[row], "query"), " asks for ", Word(vector(record.query[row]), "query"), ", "
-    offered = quoted(record.columns[column], "key"), " offers ", Word(vector(record.key[column]), "key"), ": "
+    asked = (
+        quoted(record.rows[row], "query"),
+        " asks for ",
+        Word(vector(record.query[row]), "query"),
+        ", ",
+    )
+    offered = (
+        quoted(record.columns[column], "key"),
+        " offers ",
+        Word(vector(record.key[column]), "key"),
+        ": ",
+    )
     return (*asked, *offered, *strongest(record.rows[row], record.columns, record.weights[row]))
 
 
 def _told_roles(record: Record) -> Fact:
     _, column = _clearest(record)
     source, name = (record.x, "X") if record.y is None else (record.y, "Y")
-    fact: Fact = (quoted(record.columns[column], "key"), f" is {vector(source[column])} in {name}: it ")
+    fact: Fact = (
+        quoted(record.columns[column], "key"),
+        f" is {vector(source[column])} in {name}: it ",
+    )
     if record.y is None:
         fact += ("asks for ", Word(vector(record.query[column]), "query"), ", ")
     fact += ("can be found by ", Word(vector(record.key[column]), "key"))
@@ -232,18 +291,33 @@ def _told_identity(record: Record) -> Fact:
 def _told_direction(record: Record) -> Fact:
     apart = record.scores - record.scores.T
     if apart.max() <= 1e-5 * np.abs(record.scores).max():
-        return ("Scores have no direction here: from one word to another they are the same as back.",)
+        return (
+            "Scores have no direction here: from one word to another they are the same as back.",
+        )
     row, column = np.unravel_index(apart.argmax(), apart.shape)
     one, other = quoted(record.rows[row], "query"), quoted(record.columns[column], "key")
     back = quoted(record.rows[column], "query"), " → ", quoted(record.columns[row], "key")
-    there, here = format_number(record.scores[row, column]), format_number(record.scores[column, row])
+    there, here = (
+        format_number(record.scores[row, column]),
+        format_number(record.scores[column, row]),
+    )
     scale = f"q·k ÷ √{record.x.shape[1]}"
-    return (f"Scores, {scale}, have a direction: ", one, " → ", other, f" {there}, ", *back, f" {here}.")
+    return (
+        f"Scores, {scale}, have a direction: ",
+        one,
+        " → ",
+        other,
+        f" {there}, ",
+        *back,
+        f" {here}.",
+    )
 
 
 def _told_lengths(record: Record) -> Fact:
     L, S = record.weights.shape
-    return (f"{L} queries come from X, {S} keys and values from Y: weights (L, S) = ({L}, {S}), and {L} rows of output.",)
+    return (
+        f"{L} queries come from X, {S} keys and values from Y: weights (L, S) = ({L}, {S}), and {L} rows of output.",
+    )
 
 
 def _told_shuffle(record: Record) -> Fact:
@@ -251,4 +325,6 @@ def _told_shuffle(record: Record) -> Fact:
     if record.y is None:
         back = f"with rows and columns put back, weights and output differ from those before by {moved}"
         return (f"Only the order changed: {back}; attention alone is blind to order.",)
-    return (f"Y changed its order: the columns of the weights moved with it, the output changed by {moved}.",)
+    return (
+        f"Y changed its order: the columns of the weights moved with it, the output changed by {moved}.",
+    )

@@ -55,18 +55,37 @@ def maps(record: Record) -> list[Map]:
         *other,
         _vectors(record, _product(record, "K", source, "w_k"), "S", record.key, "key"),
         _vectors(record, _product(record, "V", source, "w_v"), "S", record.value, "value"),
-        Map("Weights", "each row sums to 1", record.weights, record.rows, record.columns, colours="weight"),
+        Map(
+            "Weights",
+            "each row sums to 1",
+            record.weights,
+            record.rows,
+            record.columns,
+            colours="weight",
+        ),
         _vectors(record, "Output", "L", record.output, "output"),
     ]
 
 
 def _product(record: Record, name: str, source: str, weight: str) -> str:
-    return f"{name} = {source}" if weight in record.identity else f"{name} = {source}·{SYMBOLS[weight]}ᵀ"
+    return (
+        f"{name} = {source}"
+        if weight in record.identity
+        else f"{name} = {source}·{SYMBOLS[weight]}ᵀ"
+    )
 
 
 def _vectors(record: Record, title: str, letter: str, values: np.ndarray, role: str = "") -> Map:
-    shown = (record.x, record.query, record.key, record.value, *(() if record.y is None else (record.y,)))
-    rows, axis = (record.rows, ("query", "query")) if letter == "L" else (record.columns, ("key", "key"))
+    shown = (
+        record.x,
+        record.query,
+        record.key,
+        record.value,
+        *(() if record.y is None else (record.y,)),
+    )
+    rows, axis = (
+        (record.rows, ("query", "query")) if letter == "L" else (record.columns, ("key", "key"))
+    )
     return Map(
         title,
         f"({letter}, E) = ({', '.join(map(str, values.shape))})",

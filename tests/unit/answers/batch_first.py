@@ -47,7 +47,11 @@ def leaks(model: Any, x: Tensor) -> bool:
 
 
 def by_gradient(model: Any, x: Tensor) -> Tensor:
-    flows = torch.autograd.functional.jacobian(lambda x: model(x).sum(dim=(1, 2)), x).abs().sum(dim=(2, 3))  # (N, N)
+    flows = (
+        torch.autograd.functional.jacobian(lambda x: model(x).sum(dim=(1, 2)), x)
+        .abs()
+        .sum(dim=(2, 3))
+    )  # (N, N)
     return (flows - flows.diag().diag()).any()
 
 
@@ -95,7 +99,10 @@ ANSWERS = {
             (torch.tensor([5, 2, 8]), np.array([2, 5, 7])),
         ),
         wrong=(
-            (((5, 2, 8), (5, 2, 7)), r"the weights are not \(5, 2, 7\): that takes axis 0 for the batch"),
+            (
+                ((5, 2, 8), (5, 2, 7)),
+                r"the weights are not \(5, 2, 7\): that takes axis 0 for the batch",
+            ),
             (((5, 2, 8), (2, 4, 5, 7)), "averaged over the heads"),
             (((5, 2, 8), (2, 7, 5)), r"they are \(N, L, S\)"),
             (((2, 5, 8), (2, 5, 7)), "it has the layout and the sizes of the query"),
@@ -106,22 +113,51 @@ ANSWERS = {
     "batch-first-2": Answers(
         right=(means, one_by_one, a_list_of_means, in_double_precision),
         wrong=(
-            (over_the_sentences, r"has shape \(5, 4\); there should be \(3, 4\): this is one vector for each place"),
-            (lambda module, x: module(x, x, x)[0].mean(dim=1), "still reads your sentences as columns"),
-            (lambda module, x: module(x, x, x)[0], r"shape \(3, 5, 4\).*the mean over the words is missing"),
+            (
+                over_the_sentences,
+                r"has shape \(5, 4\); there should be \(3, 4\): this is one vector for each place",
+            ),
+            (
+                lambda module, x: module(x, x, x)[0].mean(dim=1),
+                "still reads your sentences as columns",
+            ),
+            (
+                lambda module, x: module(x, x, x)[0],
+                r"shape \(3, 5, 4\).*the mean over the words is missing",
+            ),
             (lambda module, x: module(x, x, x), "return the means alone"),
-            (lambda module, x: -means(module, x), "not the mean over what each sentence gives alone"),
+            (
+                lambda module, x: -means(module, x),
+                "not the mean over what each sentence gives alone",
+            ),
             (told, "your function sets batch_first"),
             (means(nn.MultiheadAttention(4, 2), torch.zeros(3, 5, 4)), "pass the function itself"),
         ),
     ),
     "batch-first-3": Answers(
-        right=(leaks, by_gradient, lambda model, x: [leaks(model, x)], lambda model, x: int(leaks(model, x))),
+        right=(
+            leaks,
+            by_gradient,
+            lambda model, x: [leaks(model, x)],
+            lambda model, x: int(leaks(model, x)),
+        ),
         wrong=(
-            (by_sign, "divides by the length of all sentences together is said not to leak; does your edit change lengths"),
-            (only_the_first, "adds the last sentence to the first is said not to leak; do you edit each sentence in turn"),
-            (lambda model, x: bool((model(-x) != model(x)).any()), "doubles x, word by word is said to leak"),
-            (never_afresh, "doubles x, word by word is said to leak; .* each edit needs a fresh clone"),
+            (
+                by_sign,
+                "divides by the length of all sentences together is said not to leak; does your edit change lengths",
+            ),
+            (
+                only_the_first,
+                "adds the last sentence to the first is said not to leak; do you edit each sentence in turn",
+            ),
+            (
+                lambda model, x: bool((model(-x) != model(x)).any()),
+                "doubles x, word by word is said to leak",
+            ),
+            (
+                never_afresh,
+                "doubles x, word by word is said to leak; .* each edit needs a fresh clone",
+            ),
             (lambda model, x: False, "attends over the batch is said not to leak"),
             (in_place, "edit a clone"),
             (lambda model, x: model(x), "return one True or False"),

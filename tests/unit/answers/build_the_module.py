@@ -31,14 +31,35 @@ class Quick(nn.MultiheadAttention):
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__(embed_dim, num_heads, batch_first=True)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, need_weights: bool = True) -> Any:
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Any = None,
+        need_weights: bool = True,
+    ) -> Any:
         return super().forward(query, key, value, attn_mask=attn_mask, need_weights=need_weights)
 
 
 class Ours(Quick):
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, need_weights: bool = True) -> Any:
-        tables = zip((query, key, value), self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3), strict=True)
-        q, k, v = (F.linear(*table).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for table in tables)
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Any = None,
+        need_weights: bool = True,
+    ) -> Any:
+        tables = zip(
+            (query, key, value),
+            self.in_proj_weight.chunk(3),
+            self.in_proj_bias.chunk(3),
+            strict=True,
+        )
+        q, k, v = (
+            F.linear(*table).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for table in tables
+        )
         if not need_weights:
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask)
             return self.out_proj(heads.transpose(1, 2).flatten(2)), None
@@ -59,7 +80,14 @@ class StillMaps(Ours):
 
 
 class NoMask(Quick):
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, need_weights: bool = True) -> Any:
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Any = None,
+        need_weights: bool = True,
+    ) -> Any:
         return super().forward(query, key, value, need_weights=need_weights)
 
 
@@ -87,7 +115,13 @@ class Always(Quick):
 
 
 def agrees(
-    N: int = 2, heads: int = 3, three: bool = True, masks: int = 2, random: bool = True, results: int = 6, averaged: bool = False
+    N: int = 2,
+    heads: int = 3,
+    three: bool = True,
+    masks: int = 2,
+    random: bool = True,
+    results: int = 6,
+    averaged: bool = False,
 ) -> object:
     """Compare output, weights and four gradients, or in a way that is too kind."""
 
@@ -102,7 +136,13 @@ def agrees(
         for mask in (None, torch.randn(5, 7))[:masks]:
             found = []
             for module in (ours, theirs):
-                returned = module(query, key, value if three else key, attn_mask=mask, average_attn_weights=averaged)
+                returned = module(
+                    query,
+                    key,
+                    value if three else key,
+                    attn_mask=mask,
+                    average_attn_weights=averaged,
+                )
                 grads = torch.autograd.grad(returned[0].square().mean(), list(module.parameters()))
                 found.append([*returned, *grads][:results])
             same += [torch.allclose(a, b, atol=1e-4) for a, b in zip(*found, strict=True)]
@@ -112,12 +152,18 @@ def agrees(
 
 
 def shapes_agree(kind: Any) -> bool:
-    return [p.shape for p in kind(12, 3).parameters()] == [p.shape for p in nn.MultiheadAttention(12, 3).parameters()]
+    return [p.shape for p in kind(12, 3).parameters()] == [
+        p.shape for p in nn.MultiheadAttention(12, 3).parameters()
+    ]
 
 
 ANSWERS = {
     "build-the-module-1": Answers(
-        right=((624, 624, 300), [torch.tensor(624), "624", torch.tensor([300])], torch.tensor([624, 624, 300])),
+        right=(
+            (624, 624, 300),
+            [torch.tensor(624), "624", torch.tensor([300])],
+            torch.tensor([624, 624, 300]),
+        ),
         wrong=(
             ((576, 576, 300), "these are the four matrices"),
             ((468, 468, 300), "out_proj learns too"),
@@ -142,7 +188,10 @@ ANSWERS = {
             (by_einsum("nldh"), "for 3 heads is not .* h must stand before d"),
             (by_einsum(scale_of_head=False), "for 3 heads is not .* follow the letters"),
             (lambda module, x: module.out_proj(x), "for 1 head is not"),
-            (lambda module, x: module(x, x, x)[1], r"its output for 1 head has shape \(2, 5, 5\); there should be \(2, 5, 12\)"),
+            (
+                lambda module, x: module(x, x, x)[1],
+                r"its output for 1 head has shape \(2, 5, 5\); there should be \(2, 5, 12\)",
+            ),
         ),
     ),
     "build-the-module-3": Answers(
@@ -155,7 +204,10 @@ ANSWERS = {
             (Always, "the second result should be None"),
             (Quick(12, 3), "pass the class itself"),
             (WithoutGradients, "its output lets no gradient through"),
-            (lambda *sizes: nn.Linear(12, 12), "its parameters don't have the names and shapes of our module's"),
+            (
+                lambda *sizes: nn.Linear(12, 12),
+                "its parameters don't have the names and shapes of our module's",
+            ),
             (lambda *sizes: 3, "should make a module, but it made an object of type int"),
             (nn.MultiheadAttention, "your module raises RuntimeError: shape"),
         ),
@@ -163,7 +215,10 @@ ANSWERS = {
     "build-the-module-4": Answers(
         right=(agrees(), agrees(N=3, heads=4)),
         wrong=(
-            (agrees(random=False, results=2), "accepts a class that leaves out the bias of the values"),
+            (
+                agrees(random=False, results=2),
+                "accepts a class that leaves out the bias of the values",
+            ),
             (agrees(three=False), "takes its values from the keys"),
             (agrees(heads=1), "accepts a class that divides the scores by √E"),
             (agrees(masks=1), "ignores the mask"),

@@ -29,9 +29,16 @@ def in_place(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 ANSWERS = {
     "dot-products-1": Answers(
-        right=(((6,), (2, 6), (2, 3)), ["(6,)", torch.Size([2, 6]), [2, 3]], [torch.ones(6), torch.ones(2, 6), torch.ones(2, 3)]),
+        right=(
+            ((6,), (2, 6), (2, 3)),
+            ["(6,)", torch.Size([2, 6]), [2, 3]],
+            [torch.ones(6), torch.ones(2, 6), torch.ones(2, 3)],
+        ),
         wrong=(
-            (((6, 4), (2, 6), (2, 3)), r"the scores of one query are not \(6, 4\): the axis E is added up"),
+            (
+                ((6, 4), (2, 6), (2, 3)),
+                r"the scores of one query are not \(6, 4\): the axis E is added up",
+            ),
             (((6,), (6, 2), (2, 3)), "two queries have a row each"),
             (((6,), (2, 6), (2, 4)), r"the output is not \(2, 4\): one average of values"),
             ((6, (2, 6), (2, 3)), r"one axis is written with a comma, \(6,\)"),
@@ -48,14 +55,22 @@ ANSWERS = {
             lambda q, k, v: loop(q.double(), k.double(), v.double()).numpy(),
         ),
         wrong=(
-            (unpaired, r"has shape \(3,\); there should be \(6, 3\): it compares query i with key i only"),
+            (
+                unpaired,
+                r"has shape \(3,\); there should be \(6, 3\): it compares query i with key i only",
+            ),
             (lookup(0), "for 6 queries and 6 keys is off by .* do the rows of weights sum to 1"),
             (lambda q, k, v: (q * k).softmax(dim=-1) @ v, "your function raises RuntimeError"),
             (F.scaled_dot_product_attention, "is off by"),
         ),
     ),
     "dot-products-3": Answers(
-        right=([0, 0, 2, 4], torch.tensor([-1.0, 0, 1, 3]), (0, -1, 0, 4), list(torch.tensor([0.0, 0, 2, 4]))),
+        right=(
+            [0, 0, 2, 4],
+            torch.tensor([-1.0, 0, 1, 3]),
+            (0, -1, 0, 4),
+            list(torch.tensor([0.0, 0, 2, 4])),
+        ),
         wrong=(
             ([0, 0, 1, 2], '"on" gets 0.80: ask more strongly'),
             ([0, 0, 4, 0], '"on" gets .*, and another word more'),

@@ -34,7 +34,9 @@ def broken(module: nn.MultiheadAttention, norm: nn.Module, x: Tensor) -> Tensor:
 def nested_of(x: Tensor, lengths: list[int]) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The PyTorch API of nested tensors is in prototype")
-        return torch.nested.nested_tensor([sentence[:length] for sentence, length in zip(x, lengths, strict=True)])
+        return torch.nested.nested_tensor(
+            [sentence[:length] for sentence, length in zip(x, lengths, strict=True)]
+        )
 
 
 def unpadded(module: nn.MultiheadAttention, x: Tensor, lengths: list[int]) -> Tensor:
@@ -47,7 +49,9 @@ def unpadded(module: nn.MultiheadAttention, x: Tensor, lengths: list[int]) -> Te
 def into_zeros(module: nn.MultiheadAttention, x: Tensor, lengths: list[int]) -> Tensor:
     nested, filled = nested_of(x, lengths), torch.zeros_like(x)
     with torch.no_grad():
-        for n, sentence in enumerate(module(nested, nested, nested, need_weights=False)[0].unbind()):
+        for n, sentence in enumerate(
+            module(nested, nested, nested, need_weights=False)[0].unbind()
+        ):
             filled[n, : len(sentence)] = sentence
     return filled
 
@@ -75,7 +79,14 @@ def unmasked(module: nn.MultiheadAttention, x: Tensor, lengths: list[int]) -> Te
 
 ANSWERS = {
     "fast-path-1": Answers(
-        right=("ace", ["A", "c", "e"], "(a), (c), (e)", "a, c and e", ["a and c", "e"], {"c", "e", "a"}),
+        right=(
+            "ace",
+            ["A", "c", "e"],
+            "(a), (c), (e)",
+            "a, c and e",
+            ["a and c", "e"],
+            {"c", "e", "a"},
+        ),
         wrong=(
             ("ac", r"\(e\) takes it: boolean masks"),
             ("ae", r"\(c\) takes it: gradients are on, but neither"),
@@ -93,7 +104,10 @@ ANSWERS = {
             (broken, "but the fast path is not taken: are query, key and value one tensor"),
             (lambda module, norm, x: x + module(x, x, x)[0], "the module gets x as it is"),
             (lambda module, norm, x: block(module, norm, x) - x, "x is not added"),
-            (lambda module, norm, x: block(module, norm, x) - x + norm(x), "x itself should be added"),
+            (
+                lambda module, norm, x: block(module, norm, x) - x + norm(x),
+                "x itself should be added",
+            ),
             (lambda module, norm, x: norm(x) + x, "not the one that the broken function returns"),
             (lambda module, norm, x: module(*[norm(x)] * 3), "returns several things"),
         ),
@@ -107,7 +121,10 @@ ANSWERS = {
             (unmasked, "on the real positions its output is not"),
             (lambda module, x, lengths: unpadded(module, x, [5, 5, 5]), "not 0 on the padding"),
             (lambda module, x, lengths: module(x, x, x), "return the output alone"),
-            (lambda module, x, lengths: module(*[nested_of(x, lengths)] * 3), "your function raises AssertionError"),
+            (
+                lambda module, x, lengths: module(*[nested_of(x, lengths)] * 3),
+                "your function raises AssertionError",
+            ),
         ),
     ),
     "fast-path-4": Answers(

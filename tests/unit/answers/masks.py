@@ -12,9 +12,16 @@ REAL, EYE = padding_mask([4], 6).expand(6, 6), torch.eye(6).bool()
 
 ANSWERS = {
     "masks-1": Answers(
-        right=([(1, 6), (3, 1, 1, 6), (3, 4, 6)], {"(3, 4, 6)", "(1, 6)", "(3, 1, 1, 6)"}, [torch.ones(s) for s in FITTING]),
+        right=(
+            [(1, 6), (3, 1, 1, 6), (3, 4, 6)],
+            {"(3, 4, 6)", "(1, 6)", "(3, 1, 1, 6)"},
+            [torch.ones(s) for s in FITTING],
+        ),
         wrong=(
-            ([(1, 6), (3, 6), (3, 1, 1, 6), (3, 4, 6)], r"\(3, 6\) does not fit: counted from the right, its 3 meets L = 4"),
+            (
+                [(1, 6), (3, 6), (3, 1, 1, 6), (3, 4, 6)],
+                r"\(3, 6\) does not fit: counted from the right, its 3 meets L = 4",
+            ),
             ([(1, 6), (3, 1, 1, 6)], "1 more: compare from the right"),
             ([(2, 4, 6)], r"\(2, 4, 6\) does not fit: .* its 2 meets H = 3"),
             ("(1, 6)", "give the shapes that fit in a list"),
@@ -44,8 +51,14 @@ ANSWERS = {
         wrong=(
             ((REAL, window_mask(6, window=2)), "a padding row depends on itself too"),
             ((REAL | EYE, window_mask(6, window=1)), "map b shows one layer"),
-            (((REAL | EYE).T, window_mask(6, window=2)), "map a says that output 0 depends on word 4"),
-            ((REAL | EYE, causal_mask(6) & window_mask(6, window=2)), "map b says that output 0 does not depend on word 1"),
+            (
+                ((REAL | EYE).T, window_mask(6, window=2)),
+                "map a says that output 0 depends on word 4",
+            ),
+            (
+                (REAL | EYE, causal_mask(6) & window_mask(6, window=2)),
+                "map b says that output 0 does not depend on word 1",
+            ),
             (REAL | EYE, "give two maps"),
         ),
     ),

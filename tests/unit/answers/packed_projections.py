@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from answers import Answers
 
 
-def swap(columns: bool = True, biases: bool = True, weights: bool = True, last_bias: bool = False) -> object:
+def swap(
+    columns: bool = True, biases: bool = True, weights: bool = True, last_bias: bool = False
+) -> object:
     def swapped(module: nn.MultiheadAttention) -> None:
         D = module.head_dim
         packed = [module.in_proj_weight] * weights + [module.in_proj_bias] * biases
@@ -21,7 +23,11 @@ def swap(columns: bool = True, biases: bool = True, weights: bool = True, last_b
 
 
 def queries_and_keys(module: nn.MultiheadAttention) -> None:
-    for third in (third for one in (module.in_proj_weight, module.in_proj_bias) for third in one.data.chunk(3)[:2]):
+    for third in (
+        third
+        for one in (module.in_proj_weight, module.in_proj_bias)
+        for third in one.data.chunk(3)[:2]
+    ):
         third.copy_(third.roll(module.head_dim, dims=0))
 
 
@@ -47,7 +53,14 @@ def to_packed(stored: Tensor, num_heads: int) -> Tensor:
 
 def by_rows(stored: Tensor, num_heads: int) -> Tensor:
     D = len(stored) // (3 * num_heads)
-    return torch.stack([stored[3 * h * D + third * D + row] for third in range(3) for h in range(num_heads) for row in range(D)])
+    return torch.stack(
+        [
+            stored[3 * h * D + third * D + row]
+            for third in range(3)
+            for h in range(num_heads)
+            for row in range(D)
+        ]
+    )
 
 
 def backwards(stored: Tensor, num_heads: int) -> Tensor:
@@ -128,19 +141,31 @@ ANSWERS = {
             (queries_and_keys, "do the values move along"),
             (swap(biases=False), "do the biases of the projections move along"),
             (swap(columns=False, biases=False), "do the biases of the projections move along"),
-            (swap(weights=False, biases=False), "the maps of the two heads have not changed places"),
+            (
+                swap(weights=False, biases=False),
+                "the maps of the two heads have not changed places",
+            ),
             (lambda module: module.missing, "your function raises AttributeError"),
         ),
     ),
     "packed-projections-3": Answers(
         right=(to_packed, by_rows, lambda stored, num_heads: list(by_rows(stored, num_heads))),
         wrong=(
-            (lambda stored, num_heads: stored, "the weight of 2 heads .* the rows still stand head by head"),
+            (
+                lambda stored, num_heads: stored,
+                "the weight of 2 heads .* the rows still stand head by head",
+            ),
             (backwards, "the weight of 2 heads .* this goes the other way"),
             (interleaved, "the weight of 2 heads .* but not its rows"),
             (every_third, "the weight of 2 heads .* the D rows of a head's query stay together"),
-            (lambda stored, num_heads: to_packed(stored.view(24, 8), num_heads), "your function raises RuntimeError"),
-            (lambda stored, num_heads: stored.unflatten(0, (num_heads, 3, -1)).transpose(0, 1), "has shape"),
+            (
+                lambda stored, num_heads: to_packed(stored.view(24, 8), num_heads),
+                "your function raises RuntimeError",
+            ),
+            (
+                lambda stored, num_heads: stored.unflatten(0, (num_heads, 3, -1)).transpose(0, 1),
+                "has shape",
+            ),
         ),
     ),
     "packed-projections-4": Answers(
@@ -148,7 +173,10 @@ ANSWERS = {
         wrong=(
             (stacked, r"W_q is still within ±0.153"),
             (two_thirds, r"W_v is still within ±0.153"),
-            (normal, r"the largest number of W_q is 0.\d\d\d; drawn evenly, all should lie within ±0.217"),
+            (
+                normal,
+                r"the largest number of W_q is 0.\d\d\d; drawn evenly, all should lie within ±0.217",
+            ),
             (drawn_once, "two of the three matrices hold the same numbers"),
             (all_parameters, "out_proj.weight changed too"),
             (lambda module: None, "in_proj_weight has not changed"),

@@ -23,7 +23,9 @@ def by_torch(x: Tensor, y: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> Ten
 
 
 def flipped(x: Tensor, y: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> Tensor:
-    return torch.softmax((x @ w_q.T) @ (y @ w_k.T).transpose(0, 1) / len(w_q) ** 0.5, dim=-1) @ (y @ w_v.T)
+    return torch.softmax((x @ w_q.T) @ (y @ w_k.T).transpose(0, 1) / len(w_q) ** 0.5, dim=-1) @ (
+        y @ w_v.T
+    )
 
 
 def is_blind(tries: int, exact: bool = False, reverse: bool = False) -> object:
@@ -31,8 +33,15 @@ def is_blind(tries: int, exact: bool = False, reverse: bool = False) -> object:
         generator = torch.Generator().manual_seed(1)
         words = torch.randn(6, 4, generator=generator)
         before = function(words)
-        orders = [torch.arange(5, -1, -1)] if reverse else [torch.randperm(6, generator=generator) for _ in range(tries)]
-        return all(torch.allclose(function(words[o]), before[o], atol=0 if exact else 1e-4, rtol=0) for o in orders)
+        orders = (
+            [torch.arange(5, -1, -1)]
+            if reverse
+            else [torch.randperm(6, generator=generator) for _ in range(tries)]
+        )
+        return all(
+            torch.allclose(function(words[o]), before[o], atol=0 if exact else 1e-4, rtol=0)
+            for o in orders
+        )
 
     return blind
 
@@ -42,7 +51,10 @@ def blind_to(*orders: list[int], invariant: bool = False) -> object:
         words = torch.randn(6, 4)
         before = function(words)
         every = orders or ([5, 4, 3, 2, 1, 0],)
-        return all(torch.allclose(function(words[o]), before if invariant else before[o], atol=1e-4) for o in every)
+        return all(
+            torch.allclose(function(words[o]), before if invariant else before[o], atol=1e-4)
+            for o in every
+        )
 
     return blind
 
@@ -50,7 +62,9 @@ def blind_to(*orders: list[int], invariant: bool = False) -> object:
 def swaps(function: Callable[[Tensor], Tensor]) -> Tensor:
     words = torch.randn(4, 4, generator=torch.Generator().manual_seed(2))
     orders = [[1, 0, 2, 3], [0, 2, 1, 3], [0, 1, 3, 2]]
-    return torch.stack([(function(words[o]) - function(words)[o]).abs().max() < 1e-4 for o in orders]).all()
+    return torch.stack(
+        [(function(words[o]) - function(words)[o]).abs().max() < 1e-4 for o in orders]
+    ).all()
 
 
 THINGS_ASK_FOR_PLACES = torch.tensor([[0.0, 1, 0, 1], [0, 0, 0, 0], [4, 0, 1, 0], [0, 0, 0, 0]])
@@ -74,8 +88,14 @@ ANSWERS = {
     "projections-2": Answers(
         right=(attention(), by_torch),
         wrong=(
-            (attention(values_from_y=False), "in cross-attention differs .* from which words do the values come"),
-            (attention(scale_of_query=False), "for D ≠ E differs .* whose size belongs under the root"),
+            (
+                attention(values_from_y=False),
+                "in cross-attention differs .* from which words do the values come",
+            ),
+            (
+                attention(scale_of_query=False),
+                "for D ≠ E differs .* whose size belongs under the root",
+            ),
             (lambda x, y, w_q, w_k, w_v: x @ w_q.T, "in self-attention differs"),
             (flipped, "your function raises RuntimeError"),
         ),
@@ -92,11 +112,20 @@ ANSWERS = {
     "projections-4": Answers(
         right=(is_blind(20), swaps, lambda function: [bool(swaps(function))]),
         wrong=(
-            (is_blind(1, reverse=True), "says True of attention with a window .*: one order is not enough"),
+            (
+                is_blind(1, reverse=True),
+                "says True of attention with a window .*: one order is not enough",
+            ),
             (is_blind(20, exact=True), "says False of attention alone: .* allow for rounding"),
             (blind_to(invariant=True), "says False of attention alone: shuffle its output too"),
-            (blind_to([1, 0, 2, 3, 4, 5]), "says True of attention that marks the last word: one order is not enough"),
-            (blind_to([1, 2, 3, 4, 5, 0], [3, 4, 5, 0, 1, 2]), "closes to a ring: turning all words is not enough"),
+            (
+                blind_to([1, 0, 2, 3, 4, 5]),
+                "says True of attention that marks the last word: one order is not enough",
+            ),
+            (
+                blind_to([1, 2, 3, 4, 5, 0], [3, 4, 5, 0, 1, 2]),
+                "closes to a ring: turning all words is not enough",
+            ),
             (lambda function: True, "says True of attention with a causal mask: shuffle the words"),
             (lambda function: torch.ones(6), "return one True or False"),
             (lambda function: 0.5, "return one True or False"),

@@ -34,7 +34,9 @@ def in_halves(shrink: bool = True, safe: bool = True) -> object:
 
 
 def first_and_second(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    halves = [query @ key[keys].T / math.sqrt(query.shape[1]) for keys in (slice(0, 3), slice(3, 6))]
+    halves = [
+        query @ key[keys].T / math.sqrt(query.shape[1]) for keys in (slice(0, 3), slice(3, 6))
+    ]
     largest = torch.maximum(*(half.amax(dim=-1, keepdim=True) for half in halves))
     first, second = ((half - largest).exp() for half in halves)
     total = first.sum(dim=-1, keepdim=True) + second.sum(dim=-1, keepdim=True)
@@ -71,7 +73,10 @@ ANSWERS = {
     "scaled-dot-product-attention-2": Answers(
         right=(attend(-1), F.scaled_dot_product_attention),
         wrong=(
-            (attend(1), "for a batch differs from torch .* along which axis do its weights sum to 1\\?$"),
+            (
+                attend(1),
+                "for a batch differs from torch .* along which axis do its weights sum to 1\\?$",
+            ),
             (attend(-2), "without a batch differs from torch"),
             (attend(2), r"your function raises IndexError"),
             (lambda query, key, value: None, "returns nothing"),
@@ -86,7 +91,10 @@ ANSWERS = {
             (all_keys_of_a_row, "right, but there was a score for each of the 6 keys at once"),
             (joined_scores, "right, but there was a score for each of the 6 keys at once"),
             (attend(-1, scale=False), "for 6 keys differs .* are the scores scaled"),
-            (in_halves(safe=False), "for large scores holds NaN: subtract the largest score so far"),
+            (
+                in_halves(safe=False),
+                "for large scores holds NaN: subtract the largest score so far",
+            ),
         ),
     ),
 }

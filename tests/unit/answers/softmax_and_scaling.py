@@ -40,7 +40,10 @@ ANSWERS = {
     "softmax-and-scaling-2": Answers(
         right=(attend(-1), F.scaled_dot_product_attention, in_place),
         wrong=(
-            (attend(-2), "for S = 7 and E = 4 differs from torch .* how many products does one score add up"),
+            (
+                attend(-2),
+                "for S = 7 and E = 4 differs from torch .* how many products does one score add up",
+            ),
             (attend(1), "for S = 7 and E = 4 differs from torch"),
             (unscaled, "for S = 4 and E = 4 differs from torch"),
             (lambda query, key, value: None, "returns nothing"),

@@ -61,7 +61,13 @@ def without_padding(module: nn.MultiheadAttention, x: Tensor, padding: Tensor) -
 
 def each_head(module: nn.MultiheadAttention, x: Tensor, padding: Tensor) -> Any:
     mask = blocked(x, padding) & ~torch.eye(x.shape[1]).bool()
-    return module(x, x, x, attn_mask=mask.repeat_interleave(module.num_heads, dim=0), average_attn_weights=False)
+    return module(
+        x,
+        x,
+        x,
+        attn_mask=mask.repeat_interleave(module.num_heads, dim=0),
+        average_attn_weights=False,
+    )
 
 
 def detached(module: nn.MultiheadAttention, x: Tensor, padding: Tensor) -> Any:
@@ -166,12 +172,30 @@ ANSWERS = {
             [f'"{word}".' for word in WORDS],
         ),
         wrong=(
-            (["right", "error", "right", "error", "right", "wrong"], "a is not 'right': the mask is the wrong way round"),
-            (["wrong", "wrong", "right", "error", "right", "wrong"], "b is not 'wrong': integers are no mask"),
-            (["wrong", "error", "error", "error", "right", "wrong"], "c is not 'error': the hint is_causal fits"),
-            (["wrong", "error", "right", "wrong", "right", "wrong"], r"d is not 'wrong': .*\(N \* num_heads, L, S\)"),
-            (["wrong", "error", "right", "error", "wrong", "wrong"], "e is not 'wrong': all four masks are one and the same"),
-            (["wrong", "error", "right", "error", "right", "right"], "f is not 'right': -1 is added"),
+            (
+                ["right", "error", "right", "error", "right", "wrong"],
+                "a is not 'right': the mask is the wrong way round",
+            ),
+            (
+                ["wrong", "wrong", "right", "error", "right", "wrong"],
+                "b is not 'wrong': integers are no mask",
+            ),
+            (
+                ["wrong", "error", "error", "error", "right", "wrong"],
+                "c is not 'error': the hint is_causal fits",
+            ),
+            (
+                ["wrong", "error", "right", "wrong", "right", "wrong"],
+                r"d is not 'wrong': .*\(N \* num_heads, L, S\)",
+            ),
+            (
+                ["wrong", "error", "right", "error", "wrong", "wrong"],
+                "e is not 'wrong': all four masks are one and the same",
+            ),
+            (
+                ["wrong", "error", "right", "error", "right", "right"],
+                "f is not 'right': -1 is added",
+            ),
             (["wrong", "fails", "right", "error", "right", "wrong"], "'fails' is none of"),
             (["wrong", "error"], "give six words"),
         ),
@@ -184,11 +208,17 @@ ANSWERS = {
             lambda module, x, padding: at_themselves(module.double(), x.double(), padding),
         ),
         wrong=(
-            (cleaned, "the gradients are still NaN: what is cleaned after the softmax comes too late"),
+            (
+                cleaned,
+                "the gradients are still NaN: what is cleaned after the softmax comes too late",
+            ),
             (as_given, "there is still NaN in what you return"),
             (without_weights, "your weights are None"),
             (repeated, "do the masks lie in the order that the module takes"),
-            (without_padding, "the real words of sentence 1 don't see what they saw before; do they see padding"),
+            (
+                without_padding,
+                "the real words of sentence 1 don't see what they saw before; do they see padding",
+            ),
             (each_head, r"your tensor of weights has shape \(3, 4, 5, 5\).*average over the heads"),
             (of_two_heads, "your function raises RuntimeError: The shape of the 3D attn_mask"),
             (detached, "your output has no gradient"),
@@ -205,7 +235,10 @@ ANSWERS = {
             lambda module, x, mask: vectors(module.double(), x.double(), mask),
         ),
         wrong=(
-            (as_it_stood, "in training a sentence with words is NaN: does True mean blocked in your mask"),
+            (
+                as_it_stood,
+                "in training a sentence with words is NaN: does True mean blocked in your mask",
+            ),
             (half_repaired, "the mean still counts the rows of padding"),
             (over_all, "the mean still counts the rows of padding"),
             (summed, "these are sums"),
