@@ -8,7 +8,6 @@ Equal values and equal patterns are stored once.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Iterator

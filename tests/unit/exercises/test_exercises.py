@@ -17,7 +17,7 @@ from mha_widgets import exercises
 
 ANSWERS = answers()
 FAST_PATH = torch.backends.mha.get_fastpath_enabled
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 
 
 def test_every_exercise_has_two_right_and_two_wrong_answers() -> None:
@@ -188,7 +188,7 @@ def test_every_exercise_stands_in_its_chapter_unanswered_and_solved() -> None:
     found: dict[str, list[str]] = {}
     for path in NOTEBOOKS.glob("*.ipynb"):
         for cell in nbformat.read(path, as_version=4).cells:
-            for name in re.findall(r'exercises\.check\("([\w-]+)"', cell.source):
+            for name in re.findall(r'exercises\.check\(\s*"([\w-]+)"', cell.source):
                 assert name.rpartition("-")[0] == path.stem
                 text = "".join(
                     output.get("data", {}).get("text/plain", "") for output in cell.outputs

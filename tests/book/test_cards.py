@@ -72,7 +72,7 @@ def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "q": heads,
         "k": heads,
         "v": heads,
-        "ids": torch.zeros(n, l, dtype=torch.long),
+        "ids": torch.zeros(n, length, dtype=torch.long),
         "module": keep("module", lambda *args, **kwargs: module(*args, **kwargs)[0]),
         "F": SimpleNamespace(
             scaled_dot_product_attention=keep("sdpa", F.scaled_dot_product_attention)

@@ -494,10 +494,13 @@ def test_a_subclass_with_arguments_of_its_own_is_refused_in_one_sentence() -> No
             return super().forward(x, x, x, need_weights=False)
 
     model = nn.Sequential(attention(SelfAttention))
-    with pytest.raises(
-        TypeError,
-        match="'0' is a SelfAttention, which takes other arguments than nn.MultiheadAttention",
-    ), capture(model):
+    with (
+        pytest.raises(
+            TypeError,
+            match="'0' is a SelfAttention, which takes other arguments than nn.MultiheadAttention",
+        ),
+        capture(model),
+    ):
         model(data())
     with (
         capture(model.eval()) as captured,
@@ -633,8 +636,9 @@ def test_max_bytes_is_asked_before_the_weights_are_computed() -> None:
     )
     with (
         mock.patch(
-        "mha_widgets.attention.capture.attention_weights", wraps=attention_weights
-    ) as computed, torch.no_grad(),
+            "mha_widgets.attention.capture.attention_weights", wraps=attention_weights
+        ) as computed,
+        torch.no_grad(),
         pytest.raises(MemoryError) as caught,
         capture(model, max_bytes=4 * call - 1) as captured,
     ):
