@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import mha_widgets
+from mha_widgets import explorers
 
 ROOT = Path(mha_widgets.__file__).parent
 # What each room may know of the others; of the libraries, only those of OUTSIDE are held.
@@ -122,3 +123,13 @@ def test_the_front_door_is_imports_and_all() -> None:
     body = ast.parse(MODULES["mha_widgets"].read_text(encoding="utf-8")).body[1:]
     assert all(isinstance(node, (ast.ImportFrom, ast.Assign)) for node in body)
     assert sorted(mha_widgets.__all__) == mha_widgets.__all__
+
+
+def test_every_explorer_of_the_folder_is_exported() -> None:
+    found = set()
+    for path in (ROOT / "explorers").rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and "Explorer" in map(ast.unparse, node.bases):
+                found.add(node.name)
+    missing = found ^ set(explorers.catalog())
+    assert not missing, f"mha_widgets/explorers/__init__.py and the folder differ in {missing}."
