@@ -1,4 +1,4 @@
-"""The cards say what torch does: every recipe is run in every convention, every shape is compared."""
+"""The cards say what torch does: recipes are run in every convention, shapes are compared."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Model:
         self.made["attention_mask"] = attention_mask
 
 
-def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def run(program: str, model: Any = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Run a recipe; return its names, and the output of each convention as (N, L, E)."""
     made: dict[str, Any] = {}
     exec(SETUP[1], made)
@@ -48,9 +48,8 @@ def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     with torch.no_grad():
         module.in_proj_weight.copy_(torch.eye(e).repeat(3, 1))
         module.out_proj.weight.copy_(torch.eye(e))
-    heads = x.unflatten(-1, (h, -1)).transpose(
-        1, 2
-    )  # (N, H, L, D): with identity matrices the module's own
+    # (N, H, L, D): with identity matrices the module's own
+    heads = x.unflatten(-1, (h, -1)).transpose(1, 2)
     outputs: dict[str, Tensor] = {}
 
     def keep(name: str, call: Any) -> Any:
@@ -78,7 +77,7 @@ def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
             scaled_dot_product_attention=keep("sdpa", F.scaled_dot_product_attention)
         ),
         "flex_attention": keep("flex", compiled),
-        "model": _Model(made),
+        "model": model or _Model(made),
     }
     exec(program, made)
     return made, outputs | {"x": x, "unmasked": module(x, x, x)[0]}
@@ -86,7 +85,7 @@ def _run(program: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 @pytest.mark.parametrize(("title", "program"), RECIPES, ids=[title for title, _ in RECIPES])
 def test_a_recipe_means_the_same_in_all_conventions(title: str, program: str) -> None:
-    made, outputs = _run(program)
+    made, outputs = run(program)
     assert not torch.allclose(outputs["module"], outputs["unmasked"], atol=1e-3)
     torch.testing.assert_close(outputs["sdpa"], outputs["module"])
     torch.testing.assert_close(outputs["flex"], outputs["module"])
@@ -220,7 +219,7 @@ def test_the_steps(both: bool) -> None:
         module, query, key, key, attn_mask=torch.zeros(5, 7, dtype=torch.bool)
     )
     rows = {row["step"].strip("`"): row["shape"] for row in _table("On the way")}
-    assert rows.pop("output") == "as `query`" and traced["output"].shape == query.shape
+    assert rows.pop("output") == "that of `query`" and traced["output"].shape == query.shape
     shapes = {
         name: _shape(cell, Sx=9 if both else 7)
         for name, cell in rows.items()
@@ -296,3 +295,92 @@ def test_alibi_and_padding_in_numbers_are_added_without_a_warning() -> None:
         average_attn_weights=False,
     )
     assert (weights == 0).equal(~(past & real[:, None, None, :]).expand_as(weights))
+
+
+APPENDING = [{"add_zero_attn": True}, {"add_bias_kv": True}]
+
+
+@pytest.mark.parametrize("options", APPENDING, ids=str)
+@pytest.mark.parametrize(
+    ("hint", "need_weights", "padding", "hidden"),
+    [
+        (True, False, False, True),
+        (True, True, False, False),
+        (True, False, True, False),
+        (False, False, False, False),
+    ],
+)
+def test_a_hint_without_weights_hides_appended_keys(
+    options: dict[str, bool], hint: bool, need_weights: bool, padding: bool, hidden: bool
+) -> None:
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(22, 2, batch_first=True, **options)
+    bare = nn.MultiheadAttention(22, 2, batch_first=True)
+    bare.load_state_dict(module.state_dict(), strict=False)
+    x, future = torch.randn(3, 5, 22), torch.ones(5, 5, dtype=torch.bool).triu(1)
+    masks = {"attn_mask": future}
+    masks |= {"key_padding_mask": torch.zeros(3, 5, dtype=torch.bool)} if padding else {}
+    output, _ = module(x, x, x, is_causal=hint, need_weights=need_weights, **masks)
+    opened, without = module(x, x, x, attn_mask=future)[0], bare(x, x, x, attn_mask=future)[0]
+    assert (opened - without).abs().max() > 0.1
+    torch.testing.assert_close(output, without if hidden else opened)
+
+
+def test_one_sequence_is_expanded_as_the_card_says() -> None:
+    lines = re.search(
+        r"`(x\.expand[^`]+)` of an\s\(L, 1, E\), and `(x\.expand[^`]+)` of a \(1, L, E\)",
+        (BOOK / "shape-card.md").read_text(encoding="utf-8"),
+    )
+    for line, one, many in zip(
+        lines.groups(), [(5, 1, 22), (1, 5, 22)], [(5, 3, 22), (3, 5, 22)], strict=True
+    ):
+        assert eval(line, {"x": torch.zeros(one), "N": 3}).shape == many
+
+
+def test_numbers_of_another_type_raise_with_weights_only() -> None:
+    mask = torch.zeros(4, 4)
+    module, x = nn.MultiheadAttention(8, 2, dtype=torch.bfloat16), torch.randn(4, 2, 8)
+    inputs = [x.bfloat16()] * 3
+    with pytest.raises(RuntimeError, match="must be the same"):
+        module(*inputs, attn_mask=mask)
+    unmasked = module(*inputs, need_weights=False)[0]
+    torch.testing.assert_close(module(*inputs, attn_mask=mask, need_weights=False)[0], unmasked)
+    with torch.autocast("cpu", torch.bfloat16):
+        for need_weights in (True, False):
+            output, _ = nn.MultiheadAttention(8, 2)(
+                x, x, x, attn_mask=mask, need_weights=need_weights
+            )
+            assert output.dtype == torch.bfloat16 and output.isfinite().all()
+
+
+def test_padding_behind_the_words_needs_no_mask_of_its_own_beside_a_causal_one() -> None:
+    real, future = torch.arange(5) < torch.tensor([[5], [2]]), torch.ones(5, 5).triu(1).bool()
+    module, x = nn.MultiheadAttention(22, 2, batch_first=True), torch.randn(2, 5, 22)
+    both, _ = module(x, x, x, attn_mask=future, key_padding_mask=~real)
+    torch.testing.assert_close(module(x, x, x, attn_mask=future)[0][real], both[real])
+
+
+def test_the_most_negative_number_twice_blocks_as_minus_infinity_does() -> None:
+    lowest = torch.finfo(torch.float32).min
+    module, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 4, 8)
+    row, table = torch.full((1, 4), lowest), torch.full((4, 4), lowest)
+    assert module(x, x, x, attn_mask=table)[1].isfinite().all()
+    assert module(x, x, x, attn_mask=table, key_padding_mask=row)[1].isnan().all()
+
+
+def test_rows_that_padding_in_front_empties() -> None:
+    real, past = torch.arange(4) >= 2, torch.ones(4, 4).tril().bool()
+    seen = past & real
+    module, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 4, 8)
+    with torch.no_grad():
+        assert module(x, x, x, attn_mask=~seen)[0][0, :2].isnan().all()
+        fast, _ = module.eval()(x, x, x, attn_mask=~seen, need_weights=False)
+    assert fast[0, :2].isnan().all()
+    q = torch.randn(1, 2, 4, 4)
+    assert not F.scaled_dot_product_attention(q, q, q, attn_mask=seen)[..., :2, :].any()
+    block_mask = flex.create_block_mask(
+        lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (kv_idx >= 2), None, None, 4, 4, "cpu"
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "flex_attention called without", UserWarning)
+        assert not flex.flex_attention(q, q, q, block_mask=block_mask)[..., :2, :].any()
