@@ -1,4 +1,4 @@
-"""What holds for every chapter: its pattern, its length, its pictures, its spelling, its sources."""
+"""What holds for every chapter: pattern, length, pictures, spelling, sources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ PATTERN = [
     "Key points",
     "Where next",
 ]
-AMERICAN = r"\b(?:colors?|behaviors?|favors?|centers?|neighbors?|grays?|learnt|labeled|modeling|[a-z]{3,}(?<!s)iz(?:e|es|ed|ing|ation))\b"
+AMERICAN = (
+    r"\b(?:colors?|behaviors?|favors?|centers?|neighbors?|grays?|learnt|labeled|modeling"
+    r"|[a-z]{3,}(?<!s)iz(?:e|es|ed|ing|ation))\b"
+)
 
 
 def _notebook(chapter: str) -> nbformat.NotebookNode:

@@ -1,4 +1,4 @@
-"""The coverage table leads to sections that exist, and no argument of the module is missing in it."""
+"""The coverage table leads to sections that exist, and has a row for every argument."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def test_both_outputs_and_the_nine_conditions_have_rows() -> None:
         ),
         (
             "packed-projections",
-            "Module output shape: (1, 3, 8)\nAveraged weights shape: (1, 3, 3)\nMax output difference: 0.0\nOutputs equal: True\n",
+            "Module output shape: (1, 3, 8)\nAveraged weights shape: (1, 3, 3)\n"
+            "Max output difference: 0.0\nOutputs equal: True\n",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The chapter that one looks things up in: its index leads from what torch says to entries that show it."""
+"""The chapter to look things up in: its index leads from what torch says to entries that show it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ CELLS = nbformat.read(
 ).cells
 SETUP = ("import", "data")  # the cells that every entry needs
 SYMPTOMS = ("An error text", "NaN", "A wrong answer", "No effect", "Slow or too large")
-BY_EXPORT = "Exporting the operator 'aten::"  # the exporter writes graphs past Python, so no notebook may call it
+# The exporter writes graphs past Python's streams, so no notebook may call it.
+BY_EXPORT = "Exporting the operator 'aten::"
 BY_GPU = "Expected all tensors to be on the same device"  # the notebooks run on a CPU
 
 
@@ -143,7 +144,7 @@ def test_an_entry_quotes_what_torch_says_of_two_devices() -> None:
 
 
 def test_links_lead_to_headings_in_jupyter_lab_and_on_the_page() -> None:
-    """JupyterLab keeps the case of a heading, MyST does not: so the headings that are linked are in lower case."""
+    """JupyterLab keeps the case of a heading, MyST does not: so linked headings are in lower case."""
     text = "\n\n".join(cell.source for cell in CELLS if cell.cell_type == "markdown")
     links = re.findall(r"\[([^]]+)\]\(#([^)]+)\)", text)
     assert {heading for heading, _ in links} >= ENTRIES.keys()
