@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 BOOK, NOTEBOOKS = ROOT / "book", ROOT / "notebooks"
 CHAPTERS = re.findall(r"file: notebooks/([\w-]+)", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
 PAGES = sorted(BOOK.glob("*.md"))
-MUSEUM = "when-it-goes-wrong"  # to be looked up rather than read: longer
+MUSEUM = "when-it-goes-wrong"  # longer: a mistake a cell, to be looked up rather than read
 PATTERN = [
     "Predict before you run",
     "Explore it",
@@ -67,7 +67,7 @@ def test_a_chapter_is_neither_long_nor_short(chapter: str) -> None:
     folded = {"hide-cell", "remove-input"}
     cells = [cell for cell in _notebook(chapter).cells if cell.cell_type == "code"]
     shown = [cell for cell in cells if not folded & set(cell.metadata.get("tags", []))]
-    words, most = len(_text(chapter).split()), (4500, 34) if chapter == MUSEUM else (2500, 30)
+    words, most = len(_text(chapter).split()), (5500, 40) if chapter == MUSEUM else (2500, 30)
     assert 1000 <= words <= most[0] and 10 <= len(shown) <= most[1], (words, len(shown))
 
 

@@ -1,4 +1,4 @@
-"""The chapter to look things up in: its index leads from what torch says to entries that show it."""
+"""The chapter to look things up in: its index leads from what torch says to the entries."""
 
 from __future__ import annotations
 
@@ -79,6 +79,15 @@ def test_an_entry_shows_a_mistake_and_says_how_to_mend_and_notice_it(heading: st
     assert entry.text.count("**Fix:**") == entry.text.count("**Notice it:**") == 1
 
 
+def test_the_index_is_grouped_and_each_group_alphabetical() -> None:
+    groups = re.findall(r"^\*\*(.+)\*\*\n\n((?:- .+\n?)+)", INDEX, flags=re.MULTILINE)
+    assert len(groups) >= 5
+    texts = [[text for text, _ in ERRORS if text in lines] for _, lines in groups]
+    for listed in texts:
+        assert listed == sorted(listed, key=lambda text: text.lower().lstrip("'_"))
+    assert sum(lines.count("\n- ") + 1 for _, lines in groups) == len(ERRORS)
+
+
 def test_every_line_of_the_index_is_read() -> None:
     assert len(ERRORS) == len(re.findall(r"^- ", INDEX, flags=re.MULTILINE)) >= 30
     assert len({text for text, _ in ERRORS}) == len(ERRORS)
@@ -144,7 +153,7 @@ def test_an_entry_quotes_what_torch_says_of_two_devices() -> None:
 
 
 def test_links_lead_to_headings_in_jupyter_lab_and_on_the_page() -> None:
-    """JupyterLab keeps the case of a heading, MyST does not: so linked headings are in lower case."""
+    """JupyterLab keeps the case of a heading, MyST does not: linked headings are in lower case."""
     text = "\n\n".join(cell.source for cell in CELLS if cell.cell_type == "markdown")
     links = re.findall(r"\[([^]]+)\]\(#([^)]+)\)", text)
     assert {heading for heading, _ in links} >= ENTRIES.keys()
@@ -164,7 +173,7 @@ def settings_as_before() -> Iterator[None]:
 @pytest.mark.usefixtures("settings_as_before")
 @pytest.mark.parametrize("heading", ENTRIES)
 def test_an_entry_runs_alone_after_the_setup(heading: str) -> None:
-    names: dict[str, object] = {}
+    names: dict[str, object] = {"__name__": "__main__"}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         for cell in CELLS:

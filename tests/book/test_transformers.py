@@ -25,7 +25,7 @@ OWN = {
 }
 DECODERS = [name for name in OWN if name != "Bert"]
 AT = torch.arange(6)
-PAST, ALL = AT <= AT[:, None], torch.ones(6, 6, dtype=torch.bool)  # (L, S)
+PAST, ALL = AT[:, None] >= AT, torch.ones(6, 6, dtype=torch.bool)  # (L, S)
 LENGTHS = torch.tensor([[6], [4], [5]])
 BEHIND, IN_FRONT = AT < LENGTHS, AT >= 6 - LENGTHS  # (N, L) real words
 TEXT = torch.tensor([[0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1]])
