@@ -71,7 +71,7 @@ test: browser book ## Run every test: spelling, links, package, notebooks, site,
 
 parity: export OMP_NUM_THREADS = 1
 parity: $(TEST_READY) ## Compare 10000 random calls with torch
-	$(BIN)/pytest tests/unit/test_multihead.py --hypothesis-profile=parity --hypothesis-show-statistics
+	$(BIN)/pytest tests/unit/attention/test_multihead.py --hypothesis-profile=parity --hypothesis-show-statistics
 
 bench: browser ## Run the benchmarks
 	$(BIN)/pip install --no-deps -r benchmarks/requirements.txt
