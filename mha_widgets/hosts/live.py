@@ -30,30 +30,32 @@ class _Screen(anywidget.AnyWidget):
     ipywidgets itself shows no tooltip on what has a description.
     """
 
-    _esm = """
+    _esm = (
+        markup.asset("ground.js")
+        + """
     export default {
       render({ model, el }) {
         const tell = (name, value) => { model.set(name, value); model.save_changes(); };
-        const look = () => tell("dark", document.body.dataset.jpThemeLight === "false");
-        const theme = new MutationObserver(look);
+        const root = () => el.closest(".mha-explorer"); // there once the whole explorer is on the page
+        let unwatch;
         const title = () => {
           for (const [name, text] of Object.entries(model.get("titles"))) {
-            const control = el.closest(".mha-explorer")?.querySelector(`.mha-${name}`);
+            const control = root()?.querySelector(`.mha-${name}`);
             for (const part of control ? [control, ...control.querySelectorAll("[title]")] : []) part.title = text;
           }
         };
         const size = new ResizeObserver(([{ contentRect }]) => {
           if (contentRect.width) tell("width", Math.floor(contentRect.width));
+          unwatch ??= root() && watchGround(root(), (dark) => tell("dark", dark));
           title();
         });
         model.on("change:titles", title);
-        theme.observe(document.body, { attributeFilter: ["data-jp-theme-light"] });
         size.observe(el);
-        look();
-        return () => { model.off("change:titles", title); theme.disconnect(); size.disconnect(); };
+        return () => { model.off("change:titles", title); unwatch?.(); size.disconnect(); };
       },
     };
     """
+    )
     dark = traitlets.Bool(False).tag(sync=True)
     titles = traitlets.Dict().tag(sync=True)
     width = traitlets.Int(860).tag(sync=True)

@@ -93,9 +93,11 @@ def style() -> str:
     )
     return (
         f".mha-explorer{{{light}}}\n"
-        f"@media (prefers-color-scheme:dark){{html:not([data-theme]) .mha-explorer{{{dark}}}}}\n"
-        f"html[data-theme=dark] .mha-explorer,[data-jp-theme-light=false] .mha-explorer{{{dark}}}\n"
-        + asset("explorer.css")
+        # Until a script has looked at the ground, or without one, the computer's own choice counts.
+        f"@media screen and (prefers-color-scheme:dark)"
+        f"{{html:not([data-theme]) .mha-explorer:not([data-ground]){{{dark}}}}}\n"
+        f"@media screen{{html[data-theme=dark] .mha-explorer:not([data-ground]),"
+        f".mha-explorer[data-ground=dark]{{{dark}}}}}\n" + asset("explorer.css")
     )
 
 

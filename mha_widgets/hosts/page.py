@@ -229,14 +229,26 @@ def _control(name: str, control: Control, start: int) -> str:
 
 
 def script() -> str:
-    """Return the script that brings explorers on a page to life."""
-    return markup.asset("explorer.js")
+    """Return the script that brings explorers on a page to life.
+
+    It is a classic one, and no module, so that it also loads from a file on disk.
+    """
+    parts = markup.asset("ground.js") + markup.asset("explorer.js")
+    return f'(() => {{\n"use strict";\n{parts}}})();\n'
+
+
+def plotly_script() -> str:
+    """Return plotly.js so that it leaves an AMD loader on the page, such as RequireJS, alone.
+
+    Some of plotly's versions register parts with such a loader, and then miss them.
+    """
+    return f"((define) => {{\n{get_plotlyjs()}\n}})();\n"
 
 
 def write_assets(folder: Path) -> None:
     """Write the style sheet, the script and plotly.js, for pages that hold fragments."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in ((STYLE, markup.style()), (SCRIPT, script()), (PLOTLY, get_plotlyjs())):
+    for name, text in ((STYLE, markup.style()), (SCRIPT, script()), (PLOTLY, plotly_script())):
         (folder / name).write_text(text, encoding="utf-8")
 
 
@@ -257,7 +269,7 @@ def _plotly(include: bool | str, folder: Path) -> str:
     if include is False:
         return ""
     if include == "directory":
-        (folder / PLOTLY).write_text(get_plotlyjs(), encoding="utf-8")
+        (folder / PLOTLY).write_text(plotly_script(), encoding="utf-8")
         return f'<script src="{PLOTLY}"></script>'
     if include == "cdn":
         return f'<script src="https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"></script>'
