@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from test_cards import MASK_CARD, RECIPES, run
 from torch import Tensor
-
-from tests.book.test_cards import MASK_CARD, RECIPES, run
 
 transformers = pytest.importorskip("transformers")
 
