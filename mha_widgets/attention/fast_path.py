@@ -99,6 +99,47 @@ def conditions(
     )
 
 
+def leaves_contiguous(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    num_heads: int,
+    parameters: tuple[Tensor | None, ...],
+) -> bool:
+    """Say whether torch has its native operation do this call, whose output is contiguous.
+
+    It asks what is left of :func:`conditions` in evaluation, with the batch first and nothing
+    appended, and without words: these would cost a tenth of a small call.
+    """
+    weight, bias = parameters[:2]
+    return (
+        query is key
+        and key is value
+        and weight is not None
+        and bias is not None
+        and query.dtype == weight.dtype == bias.dtype
+        and num_heads % 2 == 0
+        and (key_padding_mask is None or not key_padding_mask.is_floating_point())
+        and (attn_mask is None or not attn_mask.is_floating_point())
+        and torch.backends.mha.get_fastpath_enabled()
+        and not torch.is_autocast_enabled()
+        and not torch.jit.is_tracing()  # it compares the graph with one made without gradients
+        and not torch.overrides.has_torch_function((query, *parameters))
+        and query.device.type in _devices()
+        and not (torch.is_grad_enabled() and any(_needs_grad(x) for x in (query, *parameters)))
+    )
+
+
+def _needs_grad(x: Tensor | None) -> bool:
+    return x is not None and x.requires_grad
+
+
+def _devices() -> tuple[str, str, str]:
+    return "cpu", "cuda", torch.utils.backend_registration._privateuse1_backend_name
+
+
 def _asked(
     module: nn.Module,
     query: Tensor,
@@ -183,7 +224,7 @@ def _asked(
         "an input or a weight is of a class that overrides torch's functions",
         "torch.overrides.has_torch_function(tensor_args)",
     )
-    devices = ("cpu", "cuda", torch.utils.backend_registration._privateuse1_backend_name)
+    devices = _devices()
     yield (
         any(x.device.type not in devices for x in tensors),
         f"a tensor is on a device other than {', '.join(devices)}",

@@ -17,6 +17,7 @@ from mha_widgets.attention.checks import (
     check_separate,
     check_static,
 )
+from mha_widgets.attention.fast_path import leaves_contiguous
 from mha_widgets.attention.masks import additive_mask, causal_mask
 from mha_widgets.attention.steps import (
     append_positions,
@@ -239,6 +240,20 @@ def multi_head_attention_forward(
         raise RuntimeError(
             "is_causal=True only says that attn_mask is causal, and there is none; pass the causal mask too."
         )
+    contiguous = (
+        batch_first
+        and batched
+        and not (training or use_separate_proj_weight or add_zero_attn or bias_k is not None)
+        and leaves_contiguous(
+            query,
+            key,
+            value,
+            key_padding_mask,
+            attn_mask,
+            num_heads,
+            (in_proj_weight, in_proj_bias, out_proj_weight, out_proj_bias),
+        )
+    )
     is_causal = is_causal and not need_weights and key_padding_mask is None
     if attn_mask is not None or key_padding_mask is not None:
         static = None if static_k is None else static_k.shape[1]
@@ -288,7 +303,13 @@ def multi_head_attention_forward(
             weights = weights.mean(dim=1)
     else:
         heads = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal)
-    output = F.linear(merge_heads(heads, batch_first=batch_first), out_proj_weight, out_proj_bias)
+    if contiguous:
+        output = F.linear(merge_heads(heads), out_proj_weight, out_proj_bias)
+    else:  # one row for each position of each sequence, the batch second, as torch lays them out
+        rows = merge_heads(heads, batch_first=False).flatten(0, 1)
+        output = F.linear(rows, out_proj_weight, out_proj_bias).view(L, N, len(out_proj_weight))
+        if batch_first:
+            output = output.transpose(0, 1)
     if not batched:
         output, weights = output.squeeze(0), None if weights is None else weights.squeeze(0)
     return output, weights

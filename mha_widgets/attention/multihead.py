@@ -150,6 +150,7 @@ class MultiheadAttention(nn.Module):
         separate = (
             {} if self._qkv_same_embed_dim else {name: getattr(self, name) for name in SEPARATE}
         )
+        out_proj = self.out_proj
         return multi_head_attention_forward(
             query,
             key,
@@ -162,8 +163,8 @@ class MultiheadAttention(nn.Module):
             self.bias_v,
             self.add_zero_attn,
             self.dropout,
-            self.out_proj.weight,
-            self.out_proj.bias,
+            out_proj.weight,
+            out_proj.bias,
             training=self.training,
             key_padding_mask=key_padding_mask,
             need_weights=need_weights,

@@ -76,18 +76,7 @@ with_and_without_gradients = pytest.mark.parametrize("grad", [True, False])
 def assert_same_model(
     theirs: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any], training: bool, grad: bool
 ) -> None:
-    """Compare outputs and gradients, with the same dropout.
-
-    With the batch first, torch's output lies in memory as if the batch were second, and ours doesn't. Dropout draws in
-    the order of the memory, so that what comes after attention would drop other numbers: there it is left out.
-    """
-    if any(
-        isinstance(module, nn.MultiheadAttention) and module.batch_first
-        for module in theirs.modules()
-    ):
-        theirs.apply(
-            lambda module: setattr(module, "p", 0.0) if isinstance(module, nn.Dropout) else None
-        )
+    """Compare outputs and gradients, with the same dropout."""
     ours = replaced(fill(theirs).train(training))
     args = tuple(x.clone().requires_grad_(grad) for x in args)
     with torch.set_grad_enabled(grad):
