@@ -102,10 +102,14 @@ def in_projection(
     def project(
         x: Tensor, table: Tensor, bias: Tensor | None, tables: int = 1
     ) -> tuple[Tensor, ...]:
-        rows = F.linear(x, table, bias)
-        return split_heads(
-            rows if x.dim() == 3 else rows[None], num_heads, tables, batch_first=batch_first
-        ).unbind(0)
+        if x.dim() == 2:
+            rows = F.linear(x, table, bias)[None]
+        elif batch_first and bias is not None and bias.dtype != table.dtype:
+            # F.linear takes such a bias if x is not contiguous, as a batch turned around by torch
+            rows = F.linear(x.transpose(0, 1), table, bias).transpose(0, 1)
+        else:
+            rows = F.linear(x, table, bias)
+        return split_heads(rows, num_heads, tables, batch_first=batch_first).unbind(0)
 
     if isinstance(weight, Tensor):
         if query is key and key is value:
