@@ -17,8 +17,8 @@ from mha_widgets.attention.checks import (
     check_separate,
     check_static,
 )
-from mha_widgets.attention.fast_path import leaves_contiguous
 from mha_widgets.attention.masks import additive_mask, causal_mask
+from mha_widgets.attention.native import leaves_contiguous
 from mha_widgets.attention.steps import (
     append_positions,
     attention_weights,

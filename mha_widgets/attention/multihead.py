@@ -6,20 +6,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from mha_widgets.attention.fast_path import conditions
 from mha_widgets.attention.functional import multi_head_attention_forward
+from mha_widgets.attention.native import conditions
 from mha_widgets.attention.nested import nest, pad_nested
 
 SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
-class MultiheadAttention(nn.Module):
+class MultiheadAttention(nn.MultiheadAttention):
     """Let every position gather what it needs from others, with several heads at once.
 
     ``MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_o`` with
     ``head_h = softmax((Q W_q,h) (K W_k,h).T / sqrt(D)) (V W_v,h)``. A drop-in for
     ``torch.nn.MultiheadAttention``: the same arguments, parameters, initial values under the same
-    seed, state dict and numbers. It differs in what torch leaves to its native fast path: ours has
+    seed, state dict and numbers, and a subclass of it, for the tools that look for that class. It
+    differs in what torch leaves to its native fast path: ours has
     none, so a row whose keys are all blocked, ``is_causal`` and errors are the same in evaluation as
     in training. (An ``nn.TransformerEncoderLayer`` around it still has its own, which calls neither.)
     Second derivatives and ``torch.func.jvp`` need the weights, as ``need_weights=False`` leaves all to
@@ -74,7 +75,7 @@ class MultiheadAttention(nn.Module):
             raise AssertionError(
                 f"embed_dim = {embed_dim} can't be cut into {num_heads} heads of one size; choose a num_heads that divides it."
             )
-        super().__init__()
+        nn.Module.__init__(self)  # the parameters are made here, not by torch's constructor
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads

@@ -15,9 +15,9 @@ from torch.nn.utils import parametrize
 
 from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.checks import check_inputs, check_masks, check_merged, check_tensors
-from mha_widgets.attention.fast_path import Reason, fast_path
+from mha_widgets.attention.fast_path import fast_path
 from mha_widgets.attention.masks import additive_mask, causal_mask
-from mha_widgets.attention.multihead import MultiheadAttention
+from mha_widgets.attention.native import Reason
 from mha_widgets.attention.nested import nest, pad_nested
 from mha_widgets.attention.pitfalls import pitfalls
 from mha_widgets.attention.steps import append_positions, in_projection, merge_heads, merge_masks
@@ -142,7 +142,7 @@ class Trace(Mapping[str, Tensor]):
 
 
 def trace(
-    module: nn.MultiheadAttention | MultiheadAttention,
+    module: nn.MultiheadAttention,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -191,7 +191,7 @@ def trace(
     >>> traced["weights"].shape, traced.path.value
     (torch.Size([3, 2, 5, 5]), 'explicit weights')
     """
-    if not isinstance(module, nn.MultiheadAttention | MultiheadAttention):
+    if not isinstance(module, nn.MultiheadAttention):
         raise TypeError(
             f"trace opens an nn.MultiheadAttention, or ours, but got {type(module).__name__}; of a compiled module give "
             "_orig_mod, of a parallel one .module, and see capture for whole models."

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.modules import activation
 
-from mha_widgets.attention.fast_path import Reason, _asked, fast_path
+from mha_widgets.attention.fast_path import fast_path
 from mha_widgets.attention.multihead import MultiheadAttention
+from mha_widgets.attention.native import Reason, _asked
 
 N, H, L, E = 3, 2, 5, 22  # heads of 11 features
 pytestmark = pytest.mark.filterwarnings(
@@ -412,7 +413,7 @@ def test_our_module_has_one_reason_more(changes: dict[str, Any]) -> None:
     call = Call(**changes)
     first, *others = call.reasons(MultiheadAttention)
     assert "mha_widgets.attention.multihead.MultiheadAttention" in first.words
-    assert "only nn.MultiheadAttention has a fast path" in first.words
+    assert "only torch's own forward has a fast path" in first.words
     assert tuple(others) == call.reasons()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from pairs import (
     SOURCE,
     assert_same,
     fill,
+    pair,
     seeded,
     uniform,
 )
 from torch import Tensor, nn
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 
 from mha_widgets.attention.multihead import MultiheadAttention
 
@@ -35,7 +38,7 @@ def replaced(model: nn.Module) -> nn.Module:
                 ).train(theirs.training)
                 ours.load_state_dict(theirs.state_dict())
                 setattr(parent, name, ours)
-    assert not any(isinstance(module, nn.MultiheadAttention) for module in model.modules())
+    assert not any(type(module) is nn.MultiheadAttention for module in model.modules())
     return model
 
 
@@ -114,6 +117,16 @@ def test_inside_a_layer_with_the_batch_second(bias: bool, grad: bool, training: 
     assert_same_model(
         model, (SOURCE.transpose(0, 1),), {"src_key_padding_mask": PADDING}, training, grad
     )
+
+
+def test_tools_that_look_for_torch_s_class_find_ours() -> None:
+    """FSDP, for one, wraps nothing inside: out_proj is not called, so its weight would stay cut."""
+    _, ours = pair()
+    assert isinstance(ours, nn.MultiheadAttention)
+    layer = nn.TransformerEncoderLayer(8, 2)
+    layer.self_attn = ours
+    looks_inside = partial(size_based_auto_wrap_policy, recurse=True, nonwrapped_numel=10**9)
+    assert looks_inside(layer) and not looks_inside(layer.self_attn)
 
 
 def encoder() -> nn.TransformerEncoder:

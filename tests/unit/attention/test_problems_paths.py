@@ -109,7 +109,10 @@ def test_30_when_the_fast_path_is_taken(
         ) is native
         reasons = [reason.words for reason in fast_path(module, *inputs, **call)]
         assert (trace(module, *inputs, **call).path is Path.NATIVE) is native
-    ours = "the module is mha_widgets.attention.multihead.MultiheadAttention: only nn.MultiheadAttention has a fast path"
+    ours = (
+        "the module is mha_widgets.attention.multihead.MultiheadAttention: "
+        "only torch's own forward has a fast path"
+    )
     assert (ours in reasons) is (kind is MultiheadAttention)
     assert len(reasons) == (not taken) + (kind is MultiheadAttention)
 
