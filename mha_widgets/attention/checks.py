@@ -1,11 +1,48 @@
-"""What multi-head attention can't work with, said in one sentence; the classes are those that torch raises."""
+"""What attention can't work with, said in one sentence; the classes are those that torch raises."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def say_torch_first(
+    error: Exception, theirs: Callable[..., object], *args: Any, **kwargs: Any
+) -> None:
+    """Put what torch says of the same call in front of an error, in the words of this release."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            theirs(*args, **kwargs)
+    except type(error) as said:
+        words = str(said)
+        if words != str(error):
+            error.args = (f"{words}{'' if words.endswith('.') else '.'} {error}",)
+    except Exception:  # another one: it is not about what ours is about
+        pass
+
+
+def in_words_of(theirs: Callable[..., object]) -> Callable[[Function], Function]:
+    """Decorate what stands in for a function of torch's: its errors begin with torch's words."""
+
+    def decorate(ours: Function) -> Function:
+        @wraps(ours)
+        def function(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return ours(*args, **kwargs)
+            except Exception as error:
+                say_torch_first(error, theirs, *args, **kwargs)
+                raise
+
+        return function  # type: ignore[return-value]
+
+    return decorate
 
 
 def check_tensors(**given: Tensor | None) -> None:
@@ -192,7 +229,7 @@ def check_masks(
             warnings.warn(
                 f"key_padding_mask is {key_padding_mask.dtype} and attn_mask is {attn_mask.dtype}: "
                 "torch deprecates masks of different types; make both boolean, or both float.",
-                stacklevel=6,  # where the module is called
+                stacklevel=7,  # where the module is called
             )
 
 

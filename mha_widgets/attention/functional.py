@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from mha_widgets.attention.checks import (
     check_packed,
     check_separate,
     check_static,
+    in_words_of,
 )
 from mha_widgets.attention.masks import additive_mask, causal_mask
 from mha_widgets.attention.native import leaves_contiguous
@@ -64,6 +66,9 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     return exponentials / exponentials.sum(dim, keepdim=True)
 
 
+@in_words_of(
+    lambda *args, need_weights=False, **kwargs: F.scaled_dot_product_attention(*args, **kwargs)
+)
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -136,6 +141,16 @@ def scaled_dot_product_attention(
     return (output, weights) if need_weights else output
 
 
+def _torchs_forward(
+    query: Tensor, key: Tensor, value: Tensor, *args: Any, batch_first: bool = False, **kwargs: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Call torch's function, which knows no ``batch_first``."""
+    if batch_first and query.dim() == 3:
+        query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+    return F.multi_head_attention_forward(query, key, value, *args, **kwargs)
+
+
+@in_words_of(_torchs_forward)
 def multi_head_attention_forward(
     query: Tensor,
     key: Tensor,

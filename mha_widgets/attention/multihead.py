@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from inspect import unwrap
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+from mha_widgets.attention.checks import in_words_of
 from mha_widgets.attention.functional import multi_head_attention_forward
 from mha_widgets.attention.native import conditions
 from mha_widgets.attention.nested import nest, pad_nested
 
+_attend = unwrap(multi_head_attention_forward)  # what torch says first, its module says
 SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -69,11 +73,13 @@ class MultiheadAttention(nn.MultiheadAttention):
     ) -> None:
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
-                f"embed_dim and num_heads must be at least 1, but got {embed_dim} and {num_heads}."
+                "embed_dim and num_heads must be greater than 0, "
+                f"got embed_dim={embed_dim} and num_heads={num_heads} instead"
             )
         if embed_dim % num_heads:
             raise AssertionError(
-                f"embed_dim = {embed_dim} can't be cut into {num_heads} heads of one size; choose a num_heads that divides it."
+                f"embed_dim must be divisible by num_heads: {embed_dim} features can't be cut into "
+                f"{num_heads} heads of one size; choose a num_heads that divides them."
             )
         nn.Module.__init__(self)  # the parameters are made here, not by torch's constructor
         self.embed_dim = embed_dim
@@ -122,6 +128,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             nn.init.xavier_normal_(self.bias_k)
             nn.init.xavier_normal_(self.bias_v)
 
+    @in_words_of(nn.MultiheadAttention.forward)
     def forward(
         self,
         query: Tensor,
@@ -152,7 +159,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             {} if self._qkv_same_embed_dim else {name: getattr(self, name) for name in SEPARATE}
         )
         out_proj = self.out_proj
-        return multi_head_attention_forward(
+        return _attend(
             query,
             key,
             value,

@@ -14,8 +14,8 @@ import torch
 from mha_widgets.attention import fast_path
 from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.cost import cost, fast_path_enabled
-from mha_widgets.attention.native import Reason
 from mha_widgets.attention.fresh import fresh_torch
+from mha_widgets.attention.native import Reason
 from mha_widgets.explorer import Explorer
 from mha_widgets.figures import panels
 from mha_widgets.figures.table import BAD, GOOD, PLAIN, Table

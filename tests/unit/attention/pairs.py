@@ -125,24 +125,27 @@ def assert_close_to_its_largest(ours: Any, theirs: Any, tolerance: float | None 
             assert_same(our / scale, their / scale, tolerance)
 
 
-def assert_one_sentence(error: Exception, words: list[str]) -> None:
-    message = str(error)
+def assert_one_sentence(ours: Exception, words: list[str], theirs: Exception | None = None) -> None:
+    """Ours says all that torch's error says, if there is one, and then one sentence of its own."""
+    message, first = str(ours), "" if theirs is None else str(theirs)
+    assert message.startswith(first), message
     assert [word for word in words if word not in message] == [], message
-    assert "\n" not in message
-    assert not any(end in message for end in (". ", "? ", "! ")), message
+    sentence = message.removeprefix(first).removeprefix(".").removeprefix(" ")
+    assert "\n" not in sentence
+    assert not any(end in sentence for end in (". ", "? ", "! ")), message
 
 
 def assert_fails_alike(
     build: dict[str, Any], changes: dict[str, Any], words: list[str], need_weights: bool
 ) -> None:
-    """Both modules raise the same class, and ours says these words."""
+    """Both modules raise the same class, and ours says what torch's says, and these words."""
     arguments = X | {"need_weights": need_weights} | changes
     theirs, ours = (
         failure(module, **arguments)
         for module in pair(training=True, **{"dtype": torch.float32} | build)
     )
     assert type(ours) is type(theirs)
-    assert_one_sentence(ours, words)
+    assert_one_sentence(ours, words, theirs)
 
 
 QUERY, KEY, VALUE = inputs(torch.float32)

@@ -466,16 +466,18 @@ def test_errors(changes: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(theirs.type) as ours:
         scaled_dot_product_attention(**arguments)
     assert ours.type is theirs.type
+    assert str(ours.value).startswith(str(theirs.value))
     assert [word for word in words if word not in str(ours.value)] == []
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
 def test_inputs_need_floating_point(dtype: torch.dtype) -> None:
     tensors = [torch.ones(3, 3, dtype=dtype)] * 3
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError) as theirs:
         F.scaled_dot_product_attention(*tensors)
-    with pytest.raises(RuntimeError, match=f"query {dtype}, .* one floating type"):
+    with pytest.raises(RuntimeError, match=f"query {dtype}, .* one floating type") as ours:
         scaled_dot_product_attention(*tensors)
+    assert str(ours.value).startswith(str(theirs.value))
 
 
 @pytest.mark.parametrize("dropout_p", [-0.1, math.nan])

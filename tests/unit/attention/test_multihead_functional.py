@@ -176,7 +176,7 @@ def test_invalid_calls_of_the_functional(
         for function in (F.multi_head_attention_forward, multi_head_attention_forward)
     )
     assert type(ours) is type(theirs)
-    assert_one_sentence(ours, words)
+    assert_one_sentence(ours, words, theirs)
 
 
 VALID_FUNCTIONAL: dict[str, dict[str, Any]] = {

@@ -302,16 +302,16 @@ def test_invalid_calls(
 
 
 CONSTRUCTOR: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "embed_dim = 0": ({"embed_dim": 0}, ["embed_dim and num_heads", "at least 1", "got 0 and 3"]),
-    "embed_dim < 0": ({"embed_dim": -33}, ["at least 1", "got -33 and 3"]),
-    "num_heads = 0": ({"num_heads": 0}, ["at least 1", "got 33 and 0"]),
-    "num_heads < 0": ({"num_heads": -3}, ["at least 1", "got 33 and -3"]),
-    "both": ({"embed_dim": 0, "num_heads": 0}, ["at least 1", "got 0 and 0"]),
+    "embed_dim = 0": ({"embed_dim": 0}, ["greater than 0", "got embed_dim=0 and num_heads=3"]),
+    "embed_dim < 0": ({"embed_dim": -33}, ["embed_dim=-33 and num_heads=3"]),
+    "num_heads = 0": ({"num_heads": 0}, ["embed_dim=33 and num_heads=0"]),
+    "num_heads < 0": ({"num_heads": -3}, ["embed_dim=33 and num_heads=-3"]),
+    "both": ({"embed_dim": 0, "num_heads": 0}, ["embed_dim=0 and num_heads=0"]),
     "not divisible": (
         {"num_heads": 5},
-        ["embed_dim = 33", "5 heads", "a num_heads that divides it"],
+        ["33 features", "5 heads", "a num_heads that divides them"],
     ),
-    "more heads than features": ({"num_heads": 66}, ["embed_dim = 33", "66 heads"]),
+    "more heads than features": ({"num_heads": 66}, ["33 features", "66 heads"]),
     "kdim < 0": ({"kdim": -1}, ["[33, -1]"]),
     "vdim < 0": ({"vdim": -1}, ["[33, -1]"]),
     "integers": ({"dtype": torch.int64}, ["floating point"]),
@@ -328,4 +328,4 @@ def test_invalid_modules(changes: dict[str, Any], words: list[str]) -> None:
         failure(kind, **arguments) for kind in (nn.MultiheadAttention, MultiheadAttention)
     )
     assert type(ours) is type(theirs)
-    assert_one_sentence(ours, words)
+    assert_one_sentence(ours, words, theirs)

@@ -71,7 +71,7 @@ def test_autocast_takes_no_double_mask_with_weights(name: str, shape: tuple[int,
             failure(module, **X, **{name: uniform(*shape)}) for module in pair(dtype=torch.float32)
         )
     assert type(ours) is type(theirs) is RuntimeError
-    assert_one_sentence(ours, [f"{name} is torch.float64"])
+    assert_one_sentence(ours, [f"{name} is torch.float64"], theirs)
 
 
 @pytest.mark.parametrize("need_weights", [True, False])

@@ -161,7 +161,7 @@ def test_nested_tensors_that_are_refused(
             failure(module, *given(nested(5, 3)), **masks) for module in pair(**NESTED | build)
         )
     assert type(ours) is type(theirs) is AssertionError
-    assert_one_sentence(ours, words)
+    assert_one_sentence(ours, words, theirs)
 
 
 @pytest.mark.filterwarnings(PROTOTYPE)
@@ -179,4 +179,5 @@ def test_a_nested_tensor_outside_of_inference(
             "inference only",
             "gradients are recorded" if around is torch.enable_grad else "switched off",
         ],
+        theirs,
     )
