@@ -184,7 +184,7 @@ def capture(model: nn.Module, max_bytes: int = 2**30) -> Iterator[Captured]:
     paths = {
         module: path
         for path, module in modules.items()
-        if isinstance(module, (nn.MultiheadAttention, MultiheadAttention))
+        if isinstance(module, nn.MultiheadAttention)
     }
     if not paths:
         raise ValueError(

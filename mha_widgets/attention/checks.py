@@ -13,19 +13,10 @@ from torch import Tensor
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def say_torch_first(
-    error: Exception, theirs: Callable[..., object], *args: Any, **kwargs: Any
-) -> None:
-    """Put what torch says of the same call in front of an error, in the words of this release."""
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            theirs(*args, **kwargs)
-    except type(error) as said:
-        words = str(said)
-        if words != str(error):
-            error.args = (f"{words}{'' if words.endswith('.') else '.'} {error}",)
-    except Exception:  # another one: it is not about what ours is about
-        pass
+def put_first(words: str, error: Exception) -> None:
+    """Let what an error says begin with these words."""
+    ours = str(error)
+    error.args = (words if ours in words else f"{words.removesuffix('.')}. {ours}",)
 
 
 def in_words_of(theirs: Callable[..., object]) -> Callable[[Function], Function]:
@@ -37,12 +28,24 @@ def in_words_of(theirs: Callable[..., object]) -> Callable[[Function], Function]
             try:
                 return ours(*args, **kwargs)
             except Exception as error:
-                say_torch_first(error, theirs, *args, **kwargs)
+                _put_first_what_is_said_by(theirs, error, *args, **kwargs)
                 raise
 
         return function  # type: ignore[return-value]
 
     return decorate
+
+
+def _put_first_what_is_said_by(
+    theirs: Callable[..., object], error: Exception, *args: Any, **kwargs: Any
+) -> None:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            theirs(*args, **kwargs)
+    except type(error) as said:
+        put_first(str(said), error)
+    except Exception:  # another one: it is not about what ours is about
+        pass
 
 
 def check_tensors(**given: Tensor | None) -> None:

@@ -23,12 +23,13 @@ class MultiheadAttention(nn.MultiheadAttention):
     ``MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_o`` with
     ``head_h = softmax((Q W_q,h) (K W_k,h).T / sqrt(D)) (V W_v,h)``. A drop-in for
     ``torch.nn.MultiheadAttention``: the same arguments, parameters, initial values under the same
-    seed, state dict and numbers, and a subclass of it, for the tools that look for that class. It
-    differs in what torch leaves to its native fast path: ours has
-    none, so a row whose keys are all blocked, ``is_causal`` and errors are the same in evaluation as
-    in training. (An ``nn.TransformerEncoderLayer`` around it still has its own, which calls neither.)
-    Second derivatives and ``torch.func.jvp`` need the weights, as ``need_weights=False`` leaves all to
-    ``F.scaled_dot_product_attention``. TorchScript can't compile it: use ``torch.export``.
+    seed, state dict, numbers and layout in memory, and a subclass of it, for the tools that look for
+    that class. It differs in what torch leaves to its native fast path: ours has none, so a row whose
+    keys are all blocked, ``is_causal`` and errors are the same in evaluation as in training. (An
+    ``nn.TransformerEncoderLayer`` around it still has its own, which calls neither.) With
+    ``need_weights=False`` all is left to ``F.scaled_dot_product_attention``; second derivatives and
+    ``torch.func.jvp`` then need ``sdpa_kernel(SDPBackend.MATH)``. TorchScript can't compile it: use
+    ``torch.export``.
 
     Args:
         embed_dim: E, the features of queries and outputs; ``d_model`` in the paper.

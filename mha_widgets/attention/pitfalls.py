@@ -23,7 +23,8 @@ def pitfalls(call: Call, path: Path, mask: Tensor | None) -> tuple[str, ...]:
         mask: (N, H, L, S), what is added to its scores in the end, or None.
 
     Returns:
-        The sentences; most calls have none.
+        The sentences. A sound call may have some too: a batch as large as a sequence is long, dropout in
+        training, padding in front.
 
     >>> x = torch.zeros(1, 2, 8)
     >>> call = Call(nn.MultiheadAttention(8, 2, batch_first=True), x, x, x, attn_mask=torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
@@ -35,7 +36,7 @@ def pitfalls(call: Call, path: Path, mask: Tensor | None) -> tuple[str, ...]:
     found = [
         *_rows_without_a_key(path, mask),
         *(sentence for look in LOOKS for sentence in look(call)),
-        *_causal(call, path),
+        *_causal(call, path, mask),
     ]
     return tuple(found)
 
@@ -226,7 +227,7 @@ def _output_projection(call: Call) -> Iterable[str]:
         )
 
 
-def _causal(call: Call, path: Path) -> Iterable[str]:
+def _causal(call: Call, path: Path, mask: Tensor | None) -> Iterable[str]:
     if not call.is_causal:
         return
     if call.attn_mask is None:
@@ -236,11 +237,20 @@ def _causal(call: Call, path: Path) -> Iterable[str]:
         )
         return
     attn = call.attn_mask
+    replaced = path is Path.SDPA and call.key_padding_mask is None
+    appended = (call.module.bias_k is not None) + call.module.add_zero_attn
+    if replaced and appended and mask is not None:
+        hidden = mask[..., -appended:] == -math.inf
+        if hidden.any():
+            yield (
+                f"is_causal=True has a causal mask made over all {mask.shape[-1]} keys, which hides the appended keys from "
+                f"{'every query' if hidden.all() else 'some queries'}; leave is_causal out."
+            )
     blocked = _blocked(attn)
     causal = not (attn[~blocked] != 0).any() if attn.is_floating_point() else True
     if causal and (blocked == ~causal_mask(*attn.shape[-2:], device=attn.device)).all():
         return
-    if path is Path.SDPA and call.key_padding_mask is None:
+    if replaced:
         yield "is_causal=True with an attn_mask that is not causal: here your mask is dropped and a causal one is used."
     else:
         yield "is_causal=True with an attn_mask that is not causal: here the hint has no effect, only your mask."

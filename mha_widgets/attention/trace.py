@@ -14,7 +14,13 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 from mha_widgets.attention.call import Call, Path
-from mha_widgets.attention.checks import check_inputs, check_masks, check_merged, check_tensors
+from mha_widgets.attention.checks import (
+    check_inputs,
+    check_masks,
+    check_merged,
+    check_tensors,
+    put_first,
+)
 from mha_widgets.attention.fast_path import fast_path
 from mha_widgets.attention.masks import additive_mask, causal_mask
 from mha_widgets.attention.native import Reason
@@ -215,8 +221,12 @@ def trace(
         try:
             with torch.random.fork_rng():
                 output, weights = called(call)
-        except (AssertionError, RuntimeError):
-            steps_of(call, path)  # says better than torch what is wrong
+        except (AssertionError, RuntimeError) as error:
+            try:
+                steps_of(call, path)  # says better than torch what is wrong
+            except type(error) as ours:
+                put_first(str(error), ours)
+                raise
             raise
         steps = steps_of(call, path)
     found = {step.name: step.tensor for step in steps}

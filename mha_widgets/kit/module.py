@@ -18,7 +18,7 @@ MOST_NUMBERS = 2000  # up to here a module is spelled out in a program
 
 def copy_for_inference(module: nn.Module) -> nn.MultiheadAttention:
     """Return a copy that stays as it is, for inference, in float32 or float64; or say what is wrong with the module."""
-    if not isinstance(module, nn.MultiheadAttention | MultiheadAttention):
+    if not isinstance(module, nn.MultiheadAttention):
         raise TypeError(
             f"module is a {type(module).__name__}; pass an nn.MultiheadAttention, or the one of mha_widgets."
         )

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mha_widgets.attention import MultiheadAttention
 from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.checks import check_inputs, check_masks
 from mha_widgets.attention.trace import effective_mask
@@ -21,7 +20,7 @@ FLAGS = ("need_weights", "average_attn_weights", "is_causal")
 
 def check_call(module: Any, query: Any, key: Any, value: Any, arguments: Mapping[str, Any]) -> Call:
     """Return the reader's call, which stays as it is whatever becomes of the originals; or say what is wrong with it."""
-    if not isinstance(module, nn.MultiheadAttention | MultiheadAttention):
+    if not isinstance(module, nn.MultiheadAttention):
         raise TypeError(
             f"Got a {type(module).__name__}; pass an nn.MultiheadAttention (capture finds those of a model)."
         )

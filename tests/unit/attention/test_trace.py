@@ -596,3 +596,35 @@ def test_is_causal_that_is_ignored() -> None:
         ~causal_mask(L), torch.finfo(torch.float64).min
     )
     assert not any("not causal" in w for w in warnings_of(module, attn_mask=lowest, is_causal=True))
+
+
+@pytest.mark.parametrize(
+    "build", [{"add_bias_kv": True}, {"add_zero_attn": True}], ids=["bias", "zero"]
+)
+def test_the_hint_hides_what_is_appended(build: dict[str, bool]) -> None:
+    module, x, plain = make(**build), data(), make()
+    plain.load_state_dict(module.state_dict(), strict=False)
+    hint = {"is_causal": True, "need_weights": False}
+    mask = ~causal_mask(L)
+    (warning,) = warnings_of(module, attn_mask=mask, **hint)
+    assert f"over all {L + 1} keys, which hides the appended keys from every query" in warning
+    traced = trace(module, x, x, x, attn_mask=mask, **hint)
+    assert torch.allclose(traced.output, plain(x, x, x, attn_mask=mask)[0])
+    assert warnings_of(module, attn_mask=mask, is_causal=True) == ()  # with weights
+    longer, wide = (
+        data(N, L + 2, E),
+        ~causal_mask(L + 2, L),
+    )  # as many queries as keys, and one more
+    found = warnings_of(module, longer, x, x, attn_mask=wide, **hint)
+    assert "from some queries" in found[0]
+
+
+def test_what_torch_says_comes_first() -> None:
+    x = data()
+    for kind in (nn.MultiheadAttention, MultiheadAttention):
+        with pytest.raises(
+            AssertionError, match=r"^was expecting embedding .*\. Got query "
+        ) as raised:
+            trace(make(kind), x[..., :4], x, x)
+        assert str(raised.value).count("was expecting") == 1
+        assert str(raised.value).count("Got query") == 1
