@@ -149,11 +149,20 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
         """The explorer's name in the catalogue and in ``data-explorer``."""
         return type(self).__name__
 
-    def to_html(self) -> str:
-        """Return the explorer as a part of a page; the page brings the style, the script and plotly."""
+    def to_html(self, include_plotlyjs: bool | str | None = None) -> str:
+        """Return the explorer as a part of a page.
+
+        Args:
+            include_plotlyjs: None leaves style, script and plotly.js to the page around, as the extension of a
+                book puts them there. All else puts style and script into the part, and plotly.js as
+                :meth:`write_html` does: ``HTML(explorer.to_html(include_plotlyjs=True))``, with
+                ``IPython.display.HTML``, is alive wherever the notebook is exported to.
+        """
         from mha_widgets.hosts import page
 
-        return page.fragment(self)
+        return (
+            page.fragment(self) if include_plotlyjs is None else page.part(self, include_plotlyjs)
+        )
 
     def write_html(self, path: str | Path, include_plotlyjs: bool | str = True) -> None:
         """Write the explorer as a page of its own, which works from disk and without a kernel.

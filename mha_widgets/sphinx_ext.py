@@ -1,7 +1,8 @@
 """The Sphinx extension: explorers without a kernel in a Jupyter Book or any other Sphinx project.
 
 Add ``mha_widgets.sphinx_ext`` to the project's extensions. Then an explorer at the end of a
-notebook's cell is alive on the built page. On a page of prose the directive ``mha-explorer`` puts
+notebook's cell is alive on the built page, if the build executes the notebook (``execute_notebooks:
+cache`` or ``force``); where it doesn't, it says so. On a page of prose the directive ``mha-explorer`` puts
 one of them, and ``mha-gallery`` all.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
+import re
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from mha_widgets import explorers
@@ -25,6 +28,9 @@ from mha_widgets.explorer import HOST
 from mha_widgets.hosts import page
 
 FOLDER = "mha_widgets"  # in the site's _static
+SAVED = re.compile(r"(\w+) explorer: ")  # the text of an explorer
+
+logger = logging.getLogger(__name__)
 
 
 class MhaExplorer(SphinxDirective):
@@ -98,6 +104,28 @@ def _configure(app: Sphinx, config: Config) -> None:
         )
 
 
+def _replace_saved(app: Sphinx, doctree: nodes.document) -> None:
+    """Put a sentence in place of explorers that a notebook was saved with: these need its kernel."""
+    for output in doctree.findall(nodes.container):
+        if output.get("nb_element") != "mime_bundle":
+            continue
+        texts = {made.get("mime_type"): made.astext() for made in output.children}
+        saved = SAVED.match(texts.get("text/plain", ""))
+        if saved is None or "text/html" in texts:
+            continue
+        name = saved[1]
+        logger.warning(
+            f"The explorer {name} shows nothing on this page: its cell was run before this build; "
+            "set execute_notebooks to cache or force.",
+            location=output,
+            type="mha_widgets",
+            subtype="saved",
+        )
+        sentence = f"Here belongs the explorer {name}. It appears when the build of this site executes the notebook."
+        output.children = []
+        output += nodes.container("", nodes.paragraph("", sentence), mime_type="text/plain")
+
+
 def _write_assets(app: Sphinx) -> None:
     if app.builder.format == "html":
         page.write_assets(Path(app.outdir) / "_static" / FOLDER)
@@ -120,5 +148,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     )  # another package or question rebuilds every page
     app.connect("config-inited", _configure)
     app.connect("builder-inited", _write_assets)
+    app.connect("doctree-read", _replace_saved)
     app.connect("html-page-context", _link_assets)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

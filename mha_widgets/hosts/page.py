@@ -252,20 +252,26 @@ def write_assets(folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
+def part(explorer: Explorer, include_plotlyjs: bool | str, folder: Path = Path()) -> str:
+    """Return a fragment with style, script and plotly; see :meth:`mha_widgets.explorer.Explorer.to_html`."""
+    plotly = _plotly(include_plotlyjs, folder)
+    return f"<style>{markup.style()}</style>{fragment(explorer)}{plotly}<script>{script()}</script>"
+
+
 def write(explorer: Explorer, path: Path, include_plotlyjs: bool | str) -> None:
     """Write an explorer as a page of its own; see :meth:`mha_widgets.explorer.Explorer.write_html`."""
-    body = f"<style>body{{margin:1rem}}\n{markup.style()}</style>{fragment(explorer)}{_plotly(include_plotlyjs, path.parent)}"
     path.write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
-        f"<title>{escape(explorer.title)}</title></head><body>{body}<script>{script()}</script></body></html>\n",
+        f"<title>{escape(explorer.title)}</title><style>body{{margin:1rem}}</style></head>"
+        f"<body>{part(explorer, include_plotlyjs, path.parent)}</body></html>\n",
         encoding="utf-8",
     )
 
 
 def _plotly(include: bool | str, folder: Path) -> str:
     if include is True:
-        return f"<script>{get_plotlyjs()}</script>"
+        return f"<script>{plotly_script()}</script>"
     if include is False:
         return ""
     if include == "directory":

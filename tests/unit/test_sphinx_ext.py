@@ -133,3 +133,35 @@ def test_an_unknown_explorer_is_named_with_those_there_are(tmp_path: Path) -> No
     (project.source / "chapter.ipynb").unlink()
     there_are = ", ".join(mha_widgets.explorers.catalog())
     assert f"There is no explorer 'Mask'; there are {there_are}." in project.build().stderr
+
+
+@pytest.mark.parametrize("mode", ["off", "auto"])
+def test_an_explorer_that_was_saved_is_named_and_not_blank(tmp_path: Path, mode: str) -> None:
+    project = Project(tmp_path)
+    (project.source / "conf.py").write_text(CONFIG.replace('"cache"', f'"{mode}"'))
+    path = project.source / "chapter.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    masks, other = [
+        nbformat.v4.new_code_cell(
+            source, outputs=[nbformat.v4.new_output("execute_result", data, execution_count=1)]
+        )
+        for source, data in (
+            (
+                "explorers.Masks()",  # as JupyterLab saves it
+                {
+                    "text/plain": "Masks explorer: attn_mask, padding",
+                    "application/vnd.jupyter.widget-view+json": {"model_id": "0" * 32},
+                },
+            ),
+            ("2", {"text/plain": "2"}),
+        )
+    ]
+    notebook.cells = [notebook.cells[0], masks, other]
+    nbformat.write(notebook, path)
+    result = project.build()
+    assert result.returncode == 0, result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if "shows nothing" in line]
+    assert "chapter.ipynb" in line and "The explorer Masks" in line and "cache or force" in line
+    text = project.page("chapter.html")
+    assert "Here belongs the explorer Masks." in text and "widget-view" not in text
+    assert "shows nothing" not in project.build("-E", "-D", "suppress_warnings=mha_widgets").stderr

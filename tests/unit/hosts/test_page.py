@@ -144,7 +144,7 @@ def test_hostile_tokens_close_no_script(hostile: Explorer) -> None:
 @pytest.mark.parametrize(
     "include, script",
     [
-        (True, "<script>/**"),
+        (True, "<script>((define) => {\n/**"),
         (False, None),
         ("cdn", '<script src="https://cdn.plot.ly/plotly-'),
         ("directory", '<script src="plotly.min.js"></script>'),
