@@ -203,8 +203,9 @@ def multi_head_attention_forward(
         key_padding_mask: (N, S), or (S,) for one sequence. Boolean, True = blocked, or float, added
             to the scores.
         need_weights: return the weights, and so compute them one by one. Without them the call goes
-            through :func:`torch.nn.functional.scaled_dot_product_attention`, which never holds L x S
-            numbers.
+            through :func:`torch.nn.functional.scaled_dot_product_attention`, which can do without the
+            L x S numbers of the weights; with dropout in training it may still hold them, and two masks
+            together are merged into one of N * H * L * S numbers.
         attn_mask: (L, S), or (N * H, L, S) with the heads of a sequence side by side. Boolean, True =
             blocked, or float, added to the scores.
         use_separate_proj_weight: take the three following weights and not ``in_proj_weight``.

@@ -1,4 +1,4 @@
-"""Heads: the same features, cut into slices that look at different things."""
+"""Heads: attentions side by side, each on its slice of queries, keys and values."""
 
 from mha_widgets.explorers.heads.explorer import Heads
 

@@ -1,4 +1,4 @@
-"""Heads: the same features, cut into slices that look at different things."""
+"""Heads: attentions side by side, each on its slice of queries, keys and values."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Heads(Explorer):
     (6, 5, 5)
     """
 
-    title = "Heads: one embedding, cut into slices"
+    title = "Heads: queries, keys and values, cut into slices"
     prompt = "Try: average the heads, as nn.MultiheadAttention does by default, and look for what each head was doing."
 
     @fresh_torch()
@@ -128,7 +128,7 @@ class Heads(Explorer):
             cuts = (1, 2, 3, 4, 8)  # 3 can't be: the error is a lesson
         self.controls = {
             "num_heads": Choice(
-                "num_heads", cuts, own, "How many slices the features are cut into."
+                "num_heads", cuts, own, "How many slices queries, keys and values are cut into."
             ),
             "average_attn_weights": Toggle(
                 "average_attn_weights", help="Return the mean over the heads, not each."
