@@ -1,5 +1,5 @@
 # make book, make test: everything they need is installed into .venv first.
-# Override on the command line: make book PYTHON=python3.12, make serve PORT=9000
+# Override on the command line: make book PYTHON=python3.12, make serve PORT=9000, make test-torch TORCH=2.5.1
 
 PYTHON ?= python3
 PORT ?= 8000
@@ -7,6 +7,8 @@ JOBS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH ?= 2.15.0
+OTHER := .venv-torch-$(TORCH)
 BOOK := _build/html
 BUILD := $(BIN)/jupyter-book build . -W -n --keep-going
 READY := $(VENV)/.ready
@@ -18,10 +20,10 @@ apt = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update &
 say = { echo "$(1)" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab notebooks picture test browser parity bench clean
+.PHONY: help book serve lab notebooks picture test test-torch browser parity bench clean
 
 help: ## List what you can make
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -68,6 +70,13 @@ test: browser book ## Run every test: spelling, links, package, notebooks, site,
 	$(BIN)/pytest --check-links --check-anchors --check-links-ignore 'https?://' $(BOOK)/book $(BOOK)/notebooks *.md
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --nbval --ignore tests/browser
 	$(BIN)/pytest tests/browser
+
+# All of requirements.txt but torch. PyTorch's own wheels for Linux bring several GB of CUDA.
+test-torch: export OMP_NUM_THREADS = 1
+test-torch: $(BIN)/pip ## Run the unit tests on another torch
+	@[ -x $(OTHER)/bin/pip ] || $(PYTHON) -m venv $(OTHER)
+	$(OTHER)/bin/pip install torch==$(TORCH) -r requirements-test.txt $$(sed -n '/^[a-z]/{/^torch==/!p}' requirements.txt) -e .
+	$(OTHER)/bin/pytest -n $(JOBS) --dist loadfile mha_widgets tests/unit
 
 parity: export OMP_NUM_THREADS = 1
 parity: $(TEST_READY) ## Compare 10000 random calls with torch

@@ -92,7 +92,8 @@ def scaled_dot_product_attention(
         key: (..., S, E), what each of S positions offers to be found by.
         value: (..., S, Ev), what each of the S positions hands over.
         attn_mask: boolean, True = may look, or float, added to the scores; any shape that
-            broadcasts to the (..., L, S) of the scores. Note that ``nn.MultiheadAttention`` reads booleans
+            broadcasts to the (..., L, S) of the scores, and (1, N, L, S) for inputs of three
+            dimensions, which torch takes from 2.14 on. Note that ``nn.MultiheadAttention`` reads booleans
             the other way round.
         dropout_p: the probability, from 0 to 1, with which each weight is set to 0 (the rest
             is divided by ``1 - dropout_p``). Applied whenever it is above 0.
@@ -117,6 +118,8 @@ def scaled_dot_product_attention(
     (torch.Size([2, 3, 7]), torch.Size([2, 3, 5]))
     """
     _check(query, key, value, dropout_p)
+    if isinstance(attn_mask, Tensor) and attn_mask.dim() == 4 and query.dim() == 3:
+        attn_mask = attn_mask.squeeze(0)
     _check_mask(attn_mask, query, key, is_causal)
     L, E = query.shape[-2:]
     S = key.shape[-2]

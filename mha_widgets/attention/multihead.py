@@ -181,7 +181,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             average_attn_weights=average_attn_weights,
             is_causal=is_causal,
             batch_first=self.batch_first,
-            use_separate_proj_weight=bool(separate),
+            use_separate_proj_weight=not self._qkv_same_embed_dim,
             **separate,
         )
 

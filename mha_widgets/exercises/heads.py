@@ -33,7 +33,9 @@ def shapes(answer: Any) -> str:
             "the split query still has its heads behind the words; transpose brings them behind the batch."
         )
     if split[-1:] == (12,):
-        raise Wrong("each head gets a slice of queries, keys and values, D = E / H wide, not all of them.")
+        raise Wrong(
+            "each head gets a slice of queries, keys and values, D = E / H wide, not all of them."
+        )
     expect(split, (2, 3, 5, 4), "the split query is", "it is (N, H, L, D)")
     if weights == (2, 5, 7):
         raise Wrong(

@@ -228,7 +228,7 @@ def _subtitle(record: Record) -> str:
 
 def _sums(record: Record) -> Plot:
     sums, places = record.row_sums.astype(float).round(3), np.arange(len(record.rows))
-    words, end = [f"{value:.2f}" for value in sums], LARGEST_SUM * 1.25
+    words, end = [f"{value:.2f}" for value in record.row_sums], LARGEST_SUM * 1.25
     bars = {
         "type": "bar",
         "name": "row sums",

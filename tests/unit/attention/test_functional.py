@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from release import RELEASE
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -382,9 +383,7 @@ def test_second_derivatives(mask: Tensor | None) -> None:
     assert torch.autograd.gradgradcheck(scaled_dot_product_attention, tensors)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.torch.jit.script:DeprecationWarning"
-)  # torch's jvp still uses it
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")  # torch's jvp still uses it
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_forward_mode_derivatives(is_causal: bool) -> None:
     tensors = inputs()
@@ -448,7 +447,10 @@ WRONG = {
         ["shape (2, 7)", "mask[:, None, :]", "padding mask"],
     ),
     "mask of another N": ({"attn_mask": MASK.expand(3, 5, 7)}, ["shape (3, 5, 7)", "(2, 5, 7)"]),
-    "mask of more axes": ({"attn_mask": MASK[None, None]}, ["shape (1, 1, 5, 7)", "(2, 5, 7)"]),
+    "mask of more axes": (
+        {"attn_mask": MASK.expand(3, 2, 5, 7)},
+        ["shape (3, 2, 5, 7)", "(2, 5, 7)"],
+    ),
     "query is an array": (
         {"query": QUERY.numpy()},
         ["query must be a tensor", "ndarray", "torch.tensor(query)"],
@@ -456,6 +458,20 @@ WRONG = {
     "value is missing": ({"value": None}, ["value must be a tensor", "NoneType"]),
     "mask is a list": ({"attn_mask": MASK.tolist()}, ["attn_mask must be a tensor", "list"]),
 }
+
+
+@pytest.mark.parametrize("front", [(1, 1), (1, 2)])
+@pytest.mark.parametrize("boolean", [True, False])
+def test_a_mask_with_one_axis_more(front: tuple[int, int], boolean: bool) -> None:
+    mask = MASK.expand(*front, *MASK.shape[-2:])
+    mask = mask if boolean else mask.float()
+    ours = scaled_dot_product_attention(QUERY, KEY, VALUE, mask)
+    torch.testing.assert_close(ours, scaled_dot_product_attention(QUERY, KEY, VALUE, mask[0]))
+    if RELEASE >= (2, 14):
+        torch.testing.assert_close(ours, F.scaled_dot_product_attention(QUERY, KEY, VALUE, mask))
+    else:
+        with pytest.raises(RuntimeError):
+            F.scaled_dot_product_attention(QUERY, KEY, VALUE, mask)
 
 
 @pytest.mark.parametrize("changes, words", WRONG.values(), ids=WRONG)

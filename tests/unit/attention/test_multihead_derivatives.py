@@ -77,9 +77,7 @@ def test_second_derivatives_by_differences() -> None:
     assert torch.autograd.gradgradcheck(lambda *t: ours(*t, average_attn_weights=False), tensors)
 
 
-jit_warns = pytest.mark.filterwarnings(
-    "ignore:.torch.jit.script:DeprecationWarning"
-)  # torch's jvp still uses it
+jit_warns = pytest.mark.filterwarnings("ignore:.torch.jit.script")  # torch's jvp still uses it
 
 
 @jit_warns

@@ -316,7 +316,7 @@ CONSTRUCTOR: dict[str, tuple[dict[str, Any], list[str]]] = {
     "vdim < 0": ({"vdim": -1}, ["[33, -1]"]),
     "integers": ({"dtype": torch.int64}, ["floating point"]),
     "embed_dim is text": ({"embed_dim": "33"}, ["'str'", "'int'"]),
-    "embed_dim is a fraction": ({"embed_dim": 33.0}, ["int", "float"]),
+    "embed_dim is a fraction": ({"embed_dim": 33.0}, []),
     "an unknown argument": ({"heads": 3}, ["'heads'"]),
 }
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
 import torch
+from release import OLDEST
 from test_problems import KINDS, far, make, no_mask, said, same, says, warned
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -66,8 +68,9 @@ def test_19_weights_are_the_mean_of_the_heads(kind: type[nn.Module]) -> None:
 def test_20_weights_in_training_are_those_after_dropout(kind: type[nn.Module]) -> None:
     module = make(kind, 20, 4, 1, dropout=0.4)
     x, single = torch.randn(1, 6, 4), torch.randn(1, 1, 4)
-    assert same(module(x, x, x)[1][0].sum(-1), [0.55, 0.71, 1.11, 0.84, 0.74, 1.15], 2)
-    assert same(
+    sums = module(x, x, x)[1][0].sum(-1)
+    assert OLDEST or same(sums, [0.55, 0.71, 1.11, 0.84, 0.74, 1.15], 2)
+    assert OLDEST or same(
         module(x, single, single)[1][0, :, 0], [0.0, 0.0, 1.667, 1.667, 0.0, 0.0]
     )  # 1 / (1 - 0.4)
     assert warned("rows don't sum to 1", module, x, x, x)
@@ -108,7 +111,8 @@ def test_22_sdpa_drops_in_evaluation_too() -> None:
     torch.manual_seed(22)
     q = torch.randn(1, 1, 4, 4)
     module = Forgetful().eval()
-    assert same(far(module(q), module(q)), 3.840)
+    difference = far(module(q), module(q))
+    assert difference > 0.1 and (OLDEST or same(difference, 3.840))
     ours = mha_widgets.scaled_dot_product_attention
     assert far(ours(q, q, q, dropout_p=0.5), ours(q, q, q, dropout_p=0.5)) > 0.1  # as documented
     for kind in (nn.MultiheadAttention, MultiheadAttention):
@@ -153,6 +157,11 @@ def test_23_appended_positions_widen_the_weights(
     S = 3 + len(build)
     assert weights.shape == (2, 3, S) and same(weights[0, 0], row)
     words = f"Expected key_padded_mask.shape[1] {theirs}"
+    if OLDEST:
+        first, second = (int(number) for number in re.findall(r"\d+", theirs))
+        words = (
+            f"expecting key_padding_mask shape of (2, {first}), but got torch.Size([2, {second}])"
+        )
     if kind is MultiheadAttention:
         words = f"key_padding_mask has shape {(2, S)}, but must be (N, S) = (2, 3)"
     assert says(said(module, x, x, x, key_padding_mask=no_mask(2, S)), f"AssertionError: {words}")

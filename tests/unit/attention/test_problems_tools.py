@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
+from release import OLDEST, RELEASE, not_on_oldest
 from test_problems import KINDS, causal, far, make, no_mask, said, says, warned
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vmap
@@ -18,9 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mha_widgets import MultiheadAttention
 
-SCRIPT = pytest.mark.filterwarnings(
-    "ignore:`torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning"
-)
+SCRIPT = pytest.mark.filterwarnings("ignore:`torch.jit", "ignore::torch.jit.TracerWarning")
 BOTH_WEIGHTS = pytest.mark.parametrize("need_weights", [True, False])
 
 
@@ -159,6 +158,7 @@ def test_41_a_traced_module_keeps_the_operation_that_it_met(
     assert far(traced(other), module(other)) < 1e-6
 
 
+@not_on_oldest
 @KINDS
 @pytest.mark.parametrize("gradients", [True, False])
 def test_41_export_with_any_batch_and_length(kind: type[nn.Module], gradients: bool) -> None:
@@ -188,7 +188,8 @@ def test_42_onnx_has_no_native_attention(
 
     def export() -> None:
         # The model is ready before the exporter asks the package onnx for functions that it may lack.
-        last_step = "torch.onnx._internal.torchscript_exporter.onnx_proto_utils._add_onnxscript_fn"
+        place = "" if OLDEST else "torchscript_exporter."
+        last_step = f"torch.onnx._internal.{place}onnx_proto_utils._add_onnxscript_fn"
         with torch.set_grad_enabled(gradients), mock.patch(last_step, lambda model, _: model):
             torch.onnx.export(module, (x,), file, dynamo=False, opset_version=20)
 
@@ -253,7 +254,7 @@ def test_46_without_weights_there_is_no_second_derivative(kind: type[nn.Module])
 
 
 @pytest.mark.filterwarnings(
-    "ignore:`torch.jit:DeprecationWarning", "ignore:There is a performance drop because:UserWarning"
+    "ignore:`torch.jit", "ignore:There is a performance drop because:UserWarning"
 )
 @KINDS
 @BOTH_WEIGHTS
@@ -309,14 +310,18 @@ def test_61_dynamic_quantization_leaves_attention_and_breaks_its_layer(
             assert far(quantized(x), layer(x)) < 0.1
 
 
+# Until 2.14 the counter knows nothing of what a CPU does in F.scaled_dot_product_attention.
+UNFUSED = 1179648 if RELEASE >= (2, 15) else 1048576
+
+
 @KINDS
 @pytest.mark.parametrize(
     ("gradients", "need_weights", "flops"),
     [
         (True, True, 1179648),
         (False, True, 1179648),
-        (True, False, 1048576),
-        (False, False, 1048576),
+        (True, False, UNFUSED),
+        (False, False, UNFUSED),
     ],
 )
 def test_66_flop_counters_miss_what_is_fused(

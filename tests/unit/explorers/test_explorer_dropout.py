@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from release import OLDEST
 from samples import words
 from torch.nn import functional as F
 
@@ -135,7 +136,7 @@ def test_rows_that_have_lost_every_key_are_told() -> None:
         assert ("Every row now sums to 0.00." in facts) == (lost == 3)
         assert (f"Every row now sums to {1 / (1 - p):.2f}." in facts) == (lost == 0)
         found.add(lost)
-    assert found == {0, 1, 2, 3}
+    assert found == {0, 1, 2} | ({3} if not OLDEST else set())  # it draws other numbers
 
 
 def test_one_row_is_called_the_row_and_weights_that_were_0_are_not_counted() -> None:
@@ -166,10 +167,9 @@ def test_dropped_weights_are_crossed_in_the_map_and_in_its_table() -> None:
 def test_the_bars_lie_beside_their_rows() -> None:
     figure, r = Dropout().view().figure, record()
     bars, one, numbers = (trace for trace in figure.data if trace.yaxis == "y3")
-    assert (bars.orientation, list(one.x), list(numbers.text)) == (
-        "h",
-        [1, 1],
-        [f"{value:.2f}" for value in r.row_sums],
+    assert (bars.orientation, list(one.x)) == ("h", [1, 1])
+    np.testing.assert_allclose(
+        [float(number) for number in numbers.text], r.row_sums, atol=0.0051, rtol=0
     )
     np.testing.assert_allclose(bars.x, r.row_sums, atol=1e-3)
     layout = figure.layout
