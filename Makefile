@@ -66,7 +66,7 @@ test: export OMP_NUM_THREADS = 1
 test: browser book ## Run every test: spelling, links, package, notebooks, site, browser
 	$(BIN)/codespell
 	$(BIN)/ruff format --check
-	$(BIN)/ruff check --ignore E501
+	$(BIN)/ruff check
 	$(BIN)/pytest --check-links --check-anchors --check-links-ignore 'https?://' $(BOOK)/book $(BOOK)/notebooks *.md
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --nbval --ignore tests/browser
 	$(BIN)/pytest tests/browser

@@ -1,7 +1,7 @@
 """How large a page with every head of a model is, beside bertviz's head view of the same weights.
 
-The weights are those of a model with 12 heads and 64 tokens: of one layer, and of twelve. bertviz writes
-them twice, the second time into a comment; its last two columns are without that.
+The weights are those of a model with 12 heads and 64 tokens: of one layer, and of twelve. bertviz
+writes them twice, the second time into a comment; its last two columns are without that.
 """
 
 from __future__ import annotations

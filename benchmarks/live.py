@@ -1,10 +1,11 @@
-"""How long a live explorer takes from a key press to the repaint, beside a bare FigureWidget and `interact`.
+"""How long a live explorer takes from a key press to the repaint,
+beside a bare FigureWidget and `interact`.
 
-All three stand in one notebook in JupyterLab, have the same control, and are pressed in turn. The bare
-widget computes nothing: it is given beforehand what changes from value to value and assigns that in one
-batch_update. `interact` draws the explorer's figure anew. A repaint is the frame after the last change
-of the page. The book asks for a median ratio, explorer to bare, of at most 1.3. Needs a Chromium:
-`make browser`.
+All three stand in one notebook in JupyterLab, have the same control, and are pressed in turn.
+The bare widget computes nothing: it is given beforehand what changes from value to value and
+assigns that in one batch_update. `interact` draws the explorer's figure anew. A repaint is the
+frame after the last change of the page. The book asks for a median ratio, explorer to bare, of at
+most 1.3. Needs a Chromium: `make browser`.
 """
 
 from __future__ import annotations
@@ -39,13 +40,18 @@ CELLS = (
     "from mha_widgets import explorers\nexplorer = explorers.{explorer}()\nexplorer",
     """import plotly.graph_objects as go
 from mha_widgets.hosts.live import _widget
-from mha_widgets.hosts.page import _plain
+from mha_widgets.hosts.page import _compact
 control = explorer.controls["{control}"]
 figures = [explorer.view({control}=value).figure for value in control.values[:{count}]]
-trees = [[*(trace.to_plotly_json() for trace in figure.data), figure.layout.to_plotly_json()] for figure in figures]
-keys = [{{key for part in parts for key in part if any(_plain(part.get(key)) != _plain(parts[0].get(key)) for part in parts)}}
-        for parts in zip(*trees)]
-changes = [[{{key: part.get(key) for key in names}} for part, names in zip(parts, keys)] for parts in trees]
+trees = [[part.to_plotly_json() for part in (*figure.data, figure.layout)] for figure in figures]
+def differing(parts):
+    names = {{key for part in parts for key in part}}
+    return {{key for key in names if len({{str(_compact(part.get(key))) for part in parts}}) > 1}}
+keys = [differing(parts) for parts in zip(*trees)]
+changes = [
+    [{{key: part.get(key) for key in names}} for part, names in zip(parts, keys)]
+    for parts in trees
+]
 bare, handle = go.FigureWidget(figures[0]), _widget(control)
 bare._config = explorer._live.figure._config
 handle.value = type(handle.value)(0)  # values are places among the control's
@@ -68,10 +74,12 @@ size = {{key: explorer._live.figure.layout[key] for key in ("width", "height")}}
 bare.update_layout(size)"""
 CONTROLS = ".widget-hslider, .widget-toggle-buttons, .widget-dropdown, .widget-checkbox"
 WATCH = """([cell, controls]) => {
-  const inside = ({ target }) => (target.nodeType === 1 ? target : target.parentElement)?.closest(controls);
+  const element = (node) => (node.nodeType === 1 ? node : node.parentElement);
+  const inside = ({ target }) => element(target)?.closest(controls);
   window.repaint = new Promise((done, failed) => {
     let pressed = 0, last = 0, quiet = setTimeout(() => failed("nothing was repainted"), 30000);
-    addEventListener("keydown", () => { pressed = performance.now(); }, { capture: true, once: true });
+    const press = () => { pressed = performance.now(); };
+    addEventListener("keydown", press, { capture: true, once: true });
     const observer = new MutationObserver(records => {
       if (!pressed || records.every(inside)) return;
       requestAnimationFrame(() => setTimeout(() => {
@@ -80,7 +88,8 @@ WATCH = """([cell, controls]) => {
         quiet = setTimeout(() => { observer.disconnect(); done(last - pressed); }, 300);
       }));
     });
-    observer.observe(cell, { subtree: true, childList: true, attributes: true, characterData: true });
+    const all = { subtree: true, childList: true, attributes: true, characterData: true };
+    observer.observe(cell, all);
   });
 }"""
 
@@ -89,7 +98,9 @@ WATCH = """([cell, controls]) => {
 def jupyterlab() -> Iterator[
     Callable[..., AbstractContextManager[tuple[Page, BlockingKernelClient]]]
 ]:
-    """Start JupyterLab, as the tests do, and a browser; yield what runs cells in a notebook of their own."""
+    """Start JupyterLab, as the tests do, and a browser;
+    yield what runs cells in a notebook of their own.
+    """
     chromium = find_chromium()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -130,7 +141,9 @@ def notebook(
 
 
 def steady(explorer: Explorer) -> tuple[str, int]:
-    """Return the control with most figures of the same kinds of traces, and how many values from its first on give those."""
+    """Return the control with most figures of the same kinds of traces,
+    and how many values from its first on give those.
+    """
     counts = {}
     for name, control in explorer.controls.items():
         kinds, drawn = None, []
@@ -167,7 +180,9 @@ def press(control: Locator, index: int, step: int) -> None:
 
 
 def times(explorer: Explorer, run: Callable[..., Any]) -> tuple[str, list[tuple[float, ...]]]:
-    """Return the control that is moved, and for each press the milliseconds of explorer, bare widget and interact."""
+    """Return the control that is moved, and for each press the milliseconds of explorer,
+    bare widget and interact.
+    """
     name, count = steady(explorer)
     path = [*range(count), *range(count - 2, 0, -1)]  # there and back
     with run(

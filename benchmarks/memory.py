@@ -1,7 +1,9 @@
-"""Whether 1,000 changes of a live explorer leave something behind, in a real kernel and in JupyterLab.
+"""Whether 1,000 changes of a live explorer leave something behind,
+in a real kernel and in JupyterLab.
 
-Measured after the first 1,250 random changes, when buffers have grown to their size, and after 1,000 more: the kernel's Python objects and memory,
-the browser's JavaScript heap and DOM nodes. Needs a Chromium: `make browser`.
+Measured after the first 1,250 random changes, when buffers have grown to their size, and after
+1,000 more: the kernel's Python objects and memory, the browser's JavaScript heap and DOM nodes.
+Needs a Chromium: `make browser`.
 """
 
 from __future__ import annotations
@@ -15,17 +17,24 @@ from playwright.sync_api import Page
 
 from mha_widgets import explorers
 
-START = "import gc, random\nfrom mha_widgets import explorers\nexplorer, rng = explorers.{name}(), random.Random(0)\nexplorer"
+START = """import gc, random
+from mha_widgets import explorers
+explorer, rng = explorers.{name}(), random.Random(0)
+explorer"""
 CHANGES = """for _ in range(50):
-    explorer.set(**{name: rng.choice(control.values) for name, control in explorer.controls.items()})"""
+    values = {name: rng.choice(control.values) for name, control in explorer.controls.items()}
+    explorer.set(**values)"""
 HELD = """(gc.collect(), len(gc.get_objects()),
-next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmRSS")))[1:]"""
+next(int(line.split()[1]) / 1024
+     for line in open("/proc/self/status") if line.startswith("VmRSS")))[1:]"""
 
 QUIET = """() => new Promise(done => {
   const end = () => { observer.disconnect(); done(); };
   let quiet = setTimeout(end, 1000);
-  const observer = new MutationObserver(() => { clearTimeout(quiet); quiet = setTimeout(end, 1000); });
-  observer.observe(document.querySelector(".mha-explorer"), { subtree: true, childList: true, attributes: true });
+  const again = () => { clearTimeout(quiet); quiet = setTimeout(end, 1000); };
+  const observer = new MutationObserver(again);
+  const all = { subtree: true, childList: true, attributes: true };
+  observer.observe(document.querySelector(".mha-explorer"), all);
 })"""
 
 

@@ -1,8 +1,8 @@
 """How fast the MultiheadAttention written from scratch is, beside torch's own.
 
 Both modules do the same call in turn; a row holds the medians and the median of their ratios. In
-inference torch takes its native fast path where it can. The book asks for a ratio of at most 1.05 in
-every row and 1.00 in the median. The table goes to benchmarks/multihead.csv.
+inference torch takes its native fast path where it can. The book asks for a ratio of at most 1.05
+in every row and 1.00 in the median. The table goes to benchmarks/multihead.csv.
 """
 
 from __future__ import annotations
@@ -74,16 +74,24 @@ def row(
 
 
 def peak(L: int) -> float:
-    """Return how many MiB a call without weights holds at most beyond what was held before (Linux)."""
-    code = (
-        "import torch, mha_widgets\n"
-        "def held(name): return next(int(line.split()[1]) / 1024 for line in open('/proc/self/status') if line.startswith(name))\n"
-        "module = mha_widgets.MultiheadAttention(256, 8, batch_first=True).eval()\n"
-        "with torch.no_grad():\n"
-        f"    x = torch.randn(1, {L}, 256); few = x[:, :64]; module(few, few, few, need_weights=False)\n"
-        "    open('/proc/self/clear_refs', 'w').write('5'); before = held('VmRSS')  # the peak starts anew\n"
-        "    module(x, x, x, need_weights=False); print(held('VmHWM') - before)\n"
-    )
+    """Return how many MiB a call without weights holds at most beyond
+    what was held before (Linux).
+    """
+    code = f"""
+import torch, mha_widgets
+def held(name):
+    lines = [line for line in open("/proc/self/status") if line.startswith(name)]
+    return int(lines[0].split()[1]) / 1024
+module = mha_widgets.MultiheadAttention(256, 8, batch_first=True).eval()
+with torch.no_grad():
+    x = torch.randn(1, {L}, 256)
+    few = x[:, :64]
+    module(few, few, few, need_weights=False)
+    open("/proc/self/clear_refs", "w").write("5")  # the peak starts anew
+    before = held("VmRSS")
+    module(x, x, x, need_weights=False)
+    print(held("VmHWM") - before)
+"""
     return float(
         subprocess.run(
             [sys.executable, "-c", code], check=True, capture_output=True, text=True
@@ -119,7 +127,8 @@ def main() -> None:
     ratios = [float(one[-1]) for one in rows]
     above = sum(ratio > 1.05 for ratio in ratios)
     print(
-        f"{len(ratios)} rows: median ratio {statistics.median(ratios):.2f}, largest {max(ratios):.2f}, {above} above 1.05"
+        f"{len(ratios)} rows: median ratio {statistics.median(ratios):.2f}, largest"
+        f" {max(ratios):.2f}, {above} above 1.05"
     )
     for L in (1024, 2048, 4096, 8192, 16384):
         print(f"L = {L}: {peak(L):.0f} MiB without weights")

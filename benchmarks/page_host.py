@@ -20,17 +20,23 @@ from chromium import FLAGS, find_chromium
 
 MEASURE = """states => {
   const root = document.querySelector(".mha-explorer"), host = root.querySelector(".mha-figure");
-  const form = root.querySelector("form"), bare = document.body.appendChild(document.createElement("div"));
+  const form = root.querySelector("form"), plain = document.createElement("div");
+  const bare = document.body.appendChild(plain);
   const median = numbers => numbers.sort((a, b) => a - b)[Math.floor(numbers.length / 2)];
   const ratios = [], ours = [], theirs = [];
-  const timed = work => { const start = performance.now(); work(); return performance.now() - start; };
+  const timed = work => {
+    const start = performance.now();
+    work();
+    return performance.now() - start;
+  };
   for (const state of states) {
     for (const [name, index] of Object.entries(state).slice(1)) set(name, index);
     const [name, index] = Object.entries(state)[0];
     const input = set(name, index);
     const one = timed(() => input.dispatchEvent(new Event("input", { bubbles: true })));
     const { data, layout } = JSON.parse(JSON.stringify({ data: host.data, layout: host.layout }));
-    const two = timed(() => Plotly.react(bare, data, layout, { displayModeBar: false, doubleClick: false }));
+    const config = { displayModeBar: false, doubleClick: false };
+    const two = timed(() => Plotly.react(bare, data, layout, config));
     ours.push(one); theirs.push(two); ratios.push(one / two);
   }
   function set(name, index) {
@@ -63,7 +69,8 @@ def main() -> None:
             page.locator(".js-plotly-plot").wait_for()
             ours, bare, ratio = page.evaluate(MEASURE, states)
             print(
-                f"{name}: {ours:.1f} ms from control to data, bare Plotly.react {bare:.1f} ms, median ratio {ratio:.2f}"
+                f"{name}: {ours:.1f} ms from control to data, bare Plotly.react {bare:.1f} ms,"
+                f" median ratio {ratio:.2f}"
             )
         browser.close()
 

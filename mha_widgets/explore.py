@@ -34,11 +34,14 @@ def explore(
 
     Returns:
         An explorer, :class:`~mha_widgets.explorers.module.Module` or
-        :class:`~mha_widgets.explorers.captured_maps.CapturedMaps`; at the end of a cell it is shown.
+        :class:`~mha_widgets.explorers.captured_maps.CapturedMaps`; at the end of a cell it is
+        shown.
 
     Raises:
-        TypeError: something that is neither, inputs or masks that are no tensors, or an argument that the call doesn't take.
-        ValueError: a call that torch refuses, more than 2,048 positions or 64 heads, or tokens that don't fit.
+        TypeError: something that is neither, inputs or masks that are no tensors, or an argument
+            that the call doesn't take.
+        ValueError: a call that torch refuses, more than 2,048 positions or 64 heads, or tokens that
+            don't fit.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
 
@@ -49,11 +52,13 @@ def explore(
     if isinstance(module, Captured):
         if any(x is not None for x in (query, key, value)) or forward_arguments:
             raise TypeError(
-                "Got captured weights and inputs too; pass the captured weights alone, and tokens if you like."
+                "Got captured weights and inputs too; pass the captured weights alone, and tokens"
+                " if you like."
             )
         return CapturedMaps(module, tokens=tokens)
     if query is None:
         raise TypeError(
-            f"Got a {type(module).__name__} and no query; pass explore(module, query), or what capture(model) gives."
+            f"Got a {type(module).__name__} and no query; pass explore(module, query), or what"
+            " capture(model) gives."
         )
     return Module(module, query, key, value, tokens=tokens, **forward_arguments)

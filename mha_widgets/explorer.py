@@ -50,9 +50,11 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
 
     Attributes:
         controls: the controls by name, in order.
-        state: what each control is set to. Observe it as any trait of traitlets, by ``names="state"``: the controls
-            are no traits of their own, so ``observe(f, "row")`` would never call. Change it by ``set``.
-        page_controls: the controls that stay alive on a page without a kernel; all if none are named.
+        state: what each control is set to. Observe it as any trait of traitlets, by
+            ``names="state"``: the controls are no traits of their own, so ``observe(f, "row")``
+            would never call. Change it by ``set``.
+        page_controls: the controls that stay alive on a page without a kernel; all if none are
+            named.
     """
 
     title: ClassVar[str]
@@ -110,12 +112,14 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
         for name, value in changes.items():
             if name not in self.controls:
                 raise TypeError(
-                    f"{self.name} has no control {name!r}; it has {', '.join(self.controls) or 'none'}."
+                    f"{self.name} has no control {name!r}; it has"
+                    f" {', '.join(self.controls) or 'none'}."
                 )
             values = self.controls[name].values
             if value not in values:
                 raise ValueError(
-                    f"{self.name} got {name}={value!r}; {name} is one of {', '.join(map(repr, values))}."
+                    f"{self.name} got {name}={value!r}; {name} is one of"
+                    f" {', '.join(map(repr, values))}."
                 )
             checked[name] = values[
                 values.index(value)
@@ -123,7 +127,8 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
         return checked
 
     def states(self, names: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
-        """Yield every combination of the values of these controls, or of all; the last moves fastest.
+        """Yield every combination of the values of these controls, or of all;
+        the last moves fastest.
 
         The other controls are as they are set.
         """
@@ -132,7 +137,8 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
             yield self.state | dict(zip(names, values, strict=True))
 
     def view(self, **changes: Any) -> View:
-        """Return what is shown when these controls are changed and the others are at their defaults.
+        """Return what is shown when these controls are
+        changed and the others are at their defaults.
 
         Raises:
             TypeError: a change names no control.
@@ -153,10 +159,11 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
         """Return the explorer as a part of a page.
 
         Args:
-            include_plotlyjs: None leaves style, script and plotly.js to the page around, as the extension of a
-                book puts them there. All else puts style and script into the part, and plotly.js as
-                :meth:`write_html` does: ``HTML(explorer.to_html(include_plotlyjs=True))``, with
-                ``IPython.display.HTML``, is alive wherever the notebook is exported to.
+            include_plotlyjs: None leaves style, script and plotly.js to the page around, as the
+                extension of a book puts them there. All else puts style and script into the part,
+                and plotly.js as :meth:`write_html` does:
+                ``HTML(explorer.to_html(include_plotlyjs=True))``, with ``IPython.display.HTML``, is
+                alive wherever the notebook is exported to.
         """
         from mha_widgets.hosts import page
 
@@ -169,10 +176,10 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
 
         Args:
             path: the file to write.
-            include_plotlyjs: as in ``plotly.io.write_html``: True puts plotly.js into the file (4.8 MB),
-                "cdn" fetches it when the page is opened, "directory" expects ``plotly.min.js`` beside the
-                file and puts it there, a string that ends in ".js" is used as its address, and False
-                leaves it to the page around.
+            include_plotlyjs: as in ``plotly.io.write_html``: True puts plotly.js into the file (4.8
+                MB), "cdn" fetches it when the page is opened, "directory" expects ``plotly.min.js``
+                beside the file and puts it there, a string that ends in ".js" is used as its
+                address, and False leaves it to the page around.
         """
         from mha_widgets.hosts import page
 

@@ -2,8 +2,8 @@
 
 Add ``mha_widgets.sphinx_ext`` to the project's extensions. Then an explorer at the end of a
 notebook's cell is alive on the built page, if the build executes the notebook (``execute_notebooks:
-cache`` or ``force``); where it doesn't, it says so. On a page of prose the directive ``mha-explorer`` puts
-one of them, and ``mha-gallery`` all.
+cache`` or ``force``); where it doesn't, it says so. On a page of prose the directive
+``mha-explorer`` puts one of them, and ``mha-gallery`` all.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class MhaExplorer(SphinxDirective):
 
 
 class MhaGallery(SphinxDirective):
-    """Shows every explorer of the catalogue in a section of its own: what it is for, and what it takes."""
+    """Shows every explorer of the catalogue in a section of its own: what it is for,
+    and what it takes.
+    """
 
     def run(self) -> list[nodes.Node]:
         """Return the sections."""
@@ -105,7 +107,9 @@ def _configure(app: Sphinx, config: Config) -> None:
 
 
 def _replace_saved(app: Sphinx, doctree: nodes.document) -> None:
-    """Put a sentence in place of explorers that a notebook was saved with: these need its kernel."""
+    """Put a sentence in place of explorers that a notebook was saved with:
+    these need its kernel.
+    """
     for output in doctree.findall(nodes.container):
         if output.get("nb_element") != "mime_bundle":
             continue
@@ -121,7 +125,10 @@ def _replace_saved(app: Sphinx, doctree: nodes.document) -> None:
             type="mha_widgets",
             subtype="saved",
         )
-        sentence = f"Here belongs the explorer {name}. It appears when the build of this site executes the notebook."
+        sentence = (
+            f"Here belongs the explorer {name}. It appears when the build of this site executes the"
+            " notebook."
+        )
         output.children = []
         output += nodes.container("", nodes.paragraph("", sentence), mime_type="text/plain")
 

@@ -29,13 +29,15 @@ class Control:
     def __post_init__(self) -> None:
         if self.default not in self.values:
             raise ValueError(
-                f"The default {self.default!r} of {self.label!r} is none of its values {self.values!r}."
+                f"The default {self.default!r} of {self.label!r} is none of its values"
+                f" {self.values!r}."
             )
         if not self.words:
             object.__setattr__(self, "words", tuple(map(str, self.values)))
         if len(self.words) != len(self.values):
             raise ValueError(
-                f"{self.label!r} has {len(self.values)} values but {len(self.words)} words for them."
+                f"{self.label!r} has {len(self.values)} values but {len(self.words)} words for"
+                " them."
             )
 
 

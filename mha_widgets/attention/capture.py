@@ -32,7 +32,8 @@ FORWARDS = (nn.MultiheadAttention.forward, MultiheadAttention.forward)
 
 
 class Captured(Mapping[str, list[Tensor]]):
-    """Hold the weights that :func:`capture` collects: for the path of each attention module a list, one tensor a call.
+    """Hold the weights that :func:`capture` collects:
+    for the path of each attention module a list, one tensor a call.
 
     Attributes:
         of_itself: for each path, call by call, whether the queries and the keys were one tensor.
@@ -47,7 +48,8 @@ class Captured(Mapping[str, list[Tensor]]):
         """Return the weights of a module, each (N, H, L, S), in the order of its calls."""
         if path not in self._calls:
             raise KeyError(
-                f"There is no attention module at {path!r}; there is {', '.join(map(repr, self._calls))}."
+                f"There is no attention module at {path!r}; there is"
+                f" {', '.join(map(repr, self._calls))}."
             )
         return self._calls[path]
 
@@ -86,9 +88,9 @@ class Captured(Mapping[str, list[Tensor]]):
             needed = math.prod(shape) * q.element_size()
             if held + needed > self._max_bytes:
                 raise MemoryError(
-                    f"The weights of call {len(self[name]) + 1} of {name!r}, {shape}, would take {needed:,} bytes "
-                    f"on top of {held:,}, and max_bytes is {self._max_bytes:,}; raise max_bytes, or run the model on "
-                    "shorter or fewer sequences."
+                    f"The weights of call {len(self[name]) + 1} of {name!r}, {shape}, would take"
+                    f" {needed:,} bytes on top of {held:,}, and max_bytes is {self._max_bytes:,};"
+                    " raise max_bytes, or run the model on shorter or fewer sequences."
                 )
             weights = attention_weights(q, k, mask)
             if mask is not None and path is Path.SDPA:
@@ -107,7 +109,9 @@ def _same(query: Tensor, key: Tensor) -> bool:
 
 
 def _operands(call: Call, path: Path) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return what the softmax of a call is made of: q (N, H, L, D), k (N, H, S, D) and what is added to the scores."""
+    """Return what the softmax of a call is made of: q (N, H, L, D), k (N, H, S,
+    D) and what is added to the scores.
+    """
     module, query, key, value = call[:4]
     H, dtype, batch_first = module.num_heads, query.dtype, module.batch_first or query.dim() == 2
     weight = module.in_proj_weight
@@ -135,37 +139,42 @@ def capture(model: nn.Module, max_bytes: int = 2**30) -> Iterator[Captured]:
 
     The model computes what it would compute without this, bit for bit: its calls go the way that
     they go, native operations included, and the weights are computed once more beside them, without
-    gradient. ``nn.TransformerEncoderLayer``, which in evaluation leaves its attention module out, is
-    seen too; what it does then shows: any number but 0 in a float mask blocks.
+    gradient. ``nn.TransformerEncoderLayer``, which in evaluation leaves its attention module out,
+    is seen too; what it does then shows: any number but 0 in a float mask blocks.
 
     The weights are those before dropout: a row sums to 1. A query whose keys are all blocked has a
-    row as in the call itself: NaN or, where that goes through ``F.scaled_dot_product_attention``, zeros.
-    Sequences in a NestedTensor, which ``nn.TransformerEncoder`` makes of a padded batch in evaluation,
-    are padded to the longest one; rows of padding are zeros.
+    row as in the call itself: NaN or, where that goes through ``F.scaled_dot_product_attention``,
+    zeros. Sequences in a NestedTensor, which ``nn.TransformerEncoder`` makes of a padded batch in
+    evaluation, are padded to the longest one; rows of padding are zeros.
 
     Not seen are attention that is neither ``nn.MultiheadAttention`` nor ours, as in Hugging Face's
-    models; code that was scripted or exported before; and a layer around ``model``, so give all of it.
-    A subclass must hand the arguments of its ``forward`` on as they are; one that, in evaluation, returns
-    something else than ``nn.MultiheadAttention`` would is warned of. A call made again, as
-    checkpointing does in the backward pass, counts again. ``torch.compile`` would compile anew at every
-    call, and inside ``torch.func.vmap`` and ``grad`` the weights are of no use outside: capture the
-    model as it is. Within the block, don't run it in several threads, as ``nn.DataParallel`` does.
+    models; code that was scripted or exported before; and a layer around ``model``, so give all of
+    it. A subclass must hand the arguments of its ``forward`` on as they are; one that, in
+    evaluation, returns something else than ``nn.MultiheadAttention`` would is warned of. A call
+    made again, as checkpointing does in the backward pass, counts again. ``torch.compile`` would
+    compile anew at every call, and inside ``torch.func.vmap`` and ``grad`` the weights are of no
+    use outside: capture the model as it is. Within the block, don't run it in several threads, as
+    ``nn.DataParallel`` does.
 
     Args:
-        model: any model with ``nn.MultiheadAttention``, subclasses of it, or ours in it; or one of these.
+        model: any model with ``nn.MultiheadAttention``, subclasses of it, or ours in it; or one of
+            these.
         max_bytes: how many bytes of weights may be held: N * H * L * S numbers a call.
 
     Yields:
         A mapping from the path of each attention module, as in ``model.named_modules()``, to a list
-        with its weights (N, H, L, S) call by call; N is 1 for a sequence alone, and S counts the positions
-        that a module appends. A module without calls has an empty list. It can be used after the block.
+        with its weights (N, H, L, S) call by call; N is 1 for a sequence alone, and S counts the
+        positions that a module appends. A module without calls has an empty list. It can be used
+        after the block.
 
     Raises:
         ValueError: a model without such a module.
         MemoryError: from a call within the block whose weights would exceed ``max_bytes``.
-        TypeError: a ``max_bytes`` that is no whole number; from a call, a subclass that takes other arguments.
+        TypeError: a ``max_bytes`` that is no whole number; from a call, a subclass that takes other
+            arguments.
 
-    Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerEncoderLayer.html, "Fast path".
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerEncoderLayer.html,
+        "Fast path".
 
     >>> layer = nn.TransformerEncoderLayer(d_model=8, nhead=2, batch_first=True)
     >>> model = nn.TransformerEncoder(layer, num_layers=2).eval()
@@ -188,8 +197,9 @@ def capture(model: nn.Module, max_bytes: int = 2**30) -> Iterator[Captured]:
     }
     if not paths:
         raise ValueError(
-            f"capture looks for nn.MultiheadAttention and mha_widgets.MultiheadAttention, and {type(model).__name__} holds none; "
-            "give a module that holds one, from before it was scripted or exported."
+            "capture looks for nn.MultiheadAttention and mha_widgets.MultiheadAttention, and"
+            f" {type(model).__name__} holds none; give a module that holds one, from before it was"
+            " scripted or exported."
         )
     captured = Captured(paths.values(), max_bytes)
     layers = {
@@ -232,8 +242,9 @@ class _Watch:
                 call = Call(module, *args, **kwargs)
             except TypeError as error:
                 raise TypeError(
-                    f"{self.paths[module]!r} is a {type(module).__name__}, which takes other arguments than "
-                    "nn.MultiheadAttention, so its weights can't be told; capture parts of the model without it."
+                    f"{self.paths[module]!r} is a {type(module).__name__}, which takes other"
+                    " arguments than nn.MultiheadAttention, so its weights can't be told; capture"
+                    " parts of the model without it."
                 ) from error
             path = Path.EXPLICIT if call.need_weights else Path.SDPA
             if type(module).forward not in FORWARDS:
@@ -249,7 +260,8 @@ class _Watch:
         key_padding_mask: Tensor | None,
         query: Tensor,
     ) -> Any:
-        # torch asks for this right before a native operation: in nn.MultiheadAttention, or in a layer that goes without it.
+        # torch asks for this right before a native operation: in nn.MultiheadAttention,
+        # or in a layer that goes without it.
         if (
             self.running and module.in_proj_bias is not None
         ):  # without a bias it goes on without the operation
@@ -292,8 +304,9 @@ def _check_output(name: str, call: Call, path: Path, output: Any) -> None:
         expected, output[0], rtol=1e-2, atol=1e-2, equal_nan=True
     ):
         warnings.warn(
-            f"{name!r} is a {type(call.module).__name__}, which returns something else than nn.MultiheadAttention makes of its "
-            "arguments: if it changes them, the weights that are captured are not those of the call.",
+            f"{name!r} is a {type(call.module).__name__}, which returns something else than"
+            " nn.MultiheadAttention makes of its arguments: if it changes them, the weights that"
+            " are captured are not those of the call.",
             stacklevel=4,
         )
 

@@ -54,7 +54,8 @@ def check_tensors(**given: Tensor | None) -> None:
         if not isinstance(tensor, Tensor) and not (tensor is None and name.endswith("mask")):
             kind = TypeError if name.endswith("mask") else AttributeError  # as torch raises them
             raise kind(
-                f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.as_tensor({name})."
+                f"{name} must be a tensor, but got {type(tensor).__name__}; use"
+                f" torch.as_tensor({name})."
             )
 
 
@@ -67,18 +68,22 @@ def check_inputs(
     batch_first: bool,
     separate: bool,
 ) -> None:
-    """Check the sizes of query, key and value against each other; see multi_head_attention_forward."""
+    """Check the sizes of query, key and value against each other;
+    see multi_head_attention_forward.
+    """
     check_tensors(query=query, key=key, value=value)
     for name, tensor in {"query": query, "key": key, "value": value}.items():
         if tensor.is_nested:
             raise AssertionError(
-                f"{name} is a NestedTensor; use {name}.to_padded_tensor(0.0) and a key_padding_mask here."
+                f"{name} is a NestedTensor; use {name}.to_padded_tensor(0.0) and a key_padding_mask"
+                " here."
             )
     dims = query.dim()
     if dims not in (2, 3) or key.dim() != dims or value.dim() != dims:
         layout = "(N, L, E)" if batch_first else "(L, N, E)"
         raise AssertionError(
-            f"Got {_shapes(query, key, value)}; give all three as {layout}, or as (L, E) for one sequence."
+            f"Got {_shapes(query, key, value)}; give all three as {layout}, or as (L, E) for one"
+            " sequence."
         )
     if query.shape[-1] != embed_dim:
         raise AssertionError(
@@ -86,13 +91,15 @@ def check_inputs(
         )
     if embed_dim % num_heads:
         raise AssertionError(
-            f"{embed_dim} features can't be cut into {num_heads} heads; choose a num_heads that divides them."
+            f"{embed_dim} features can't be cut into {num_heads} heads; choose a num_heads that"
+            " divides them."
         )
     if key is not value and (
         key.shape[:-1] != value.shape[:-1] if separate else key.shape != value.shape
     ):
         raise AssertionError(
-            f"Got {_shapes(query, key, value)}; key and value need the same shape: every key has one value."
+            f"Got {_shapes(query, key, value)}; key and value need the same shape: every key has"
+            " one value."
         )
     if key is not query:
         if not separate and key.shape[-1] != embed_dim:
@@ -108,8 +115,8 @@ def check_inputs(
                 else "the batch first (batch_first=True)."
             )
             raise RuntimeError(
-                f"Got {_shapes(query, key, value)}: {query.shape[batch]} sequences of queries and {key.shape[batch]} of keys, "
-                f"with {other}"
+                f"Got {_shapes(query, key, value)}: {query.shape[batch]} sequences of queries and"
+                f" {key.shape[batch]} of keys, with {other}"
             )
 
 
@@ -136,8 +143,8 @@ def check_separate(
         if weight is None or weight.shape != (E, x.shape[-1]):
             got = "is missing" if weight is None else f"has shape {tuple(weight.shape)}"
             raise AssertionError(
-                f"{name} {got}, but for {_shapes(query, key, value)} it must be {(E, x.shape[-1])}; "
-                "kdim and vdim of the module are the features of key and value."
+                f"{name} {got}, but for {_shapes(query, key, value)} it must be {(E, x.shape[-1])};"
+                " kdim and vdim of the module are the features of key and value."
             )
     return q_proj, k_proj, v_proj
 
@@ -146,7 +153,8 @@ def check_packed(weight: Tensor | None) -> Tensor:
     """Check that the packed weight is there, and return it."""
     if weight is None:
         raise AssertionError(
-            "in_proj_weight is missing; give it, or use_separate_proj_weight=True and three separate weights."
+            "in_proj_weight is missing; give it, or use_separate_proj_weight=True and three"
+            " separate weights."
         )
     return weight
 
@@ -162,7 +170,8 @@ def check_static(
     """Return keys and values (N, H, S, D), static ones (N * H, S, D) in place of the projected."""
     if (bias_k is None) != (bias_v is None):
         raise AssertionError(
-            "One of bias_k and bias_v is missing; an appended position needs both a key and a value."
+            "One of bias_k and bias_v is missing; an appended position needs both a key and a"
+            " value."
         )
     N, H, _, D = k.shape
     for name, static in {"static_k": static_k, "static_v": static_v}.items():
@@ -172,13 +181,15 @@ def check_static(
             )
         if static is not None and (static.shape[0] != N * H or static.shape[2] != D):
             raise AssertionError(
-                f"{name} has shape {tuple(static.shape)}, but must be (N * H, S, D) = ({N * H}, S, {D})."
+                f"{name} has shape {tuple(static.shape)}, but must be (N * H, S, D) = ({N * H}, S,"
+                f" {D})."
             )
     k = k if static_k is None else static_k.unflatten(0, (N, H))
     v = v if static_v is None else static_v.unflatten(0, (N, H))
     if k.shape[2] != v.shape[2]:
         raise RuntimeError(
-            f"With static_k or static_v there are {k.shape[2]} keys and {v.shape[2]} values; every key needs one value: give both."
+            f"With static_k or static_v there are {k.shape[2]} keys and {v.shape[2]} values; every"
+            " key needs one value: give both."
         )
     return k, v
 
@@ -193,10 +204,11 @@ def check_masks(
     static: int | None = None,
     warn: bool = True,
 ) -> None:
-    """Check types and shapes of both masks against (N, H, L, S); warn if their types differ, as torch does.
+    """Check types and shapes of both masks against (N, H, L, S); warn if their types differ,
+    as torch does.
 
-    An attn_mask that is not ``used`` is looked at less closely, as torch does. ``static`` is the length of
-    keys that replace the projected ones.
+    An attn_mask that is not ``used`` is looked at less closely, as torch does. ``static`` is the
+    length of keys that replace the projected ones.
     """
     check_tensors(attn_mask=attn_mask, key_padding_mask=key_padding_mask)
     N, num_heads, L, S = sizes
@@ -206,8 +218,9 @@ def check_masks(
             continue
         if mask.dtype != torch.bool and not mask.is_floating_point():
             raise AssertionError(
-                f"{name} is {mask.dtype}, but must be boolean (True = blocked) or float (added to the scores); "
-                f"if it holds 1 for a real token, as Hugging Face's attention_mask does, use {name} == 0."
+                f"{name} is {mask.dtype}, but must be boolean (True = blocked) or float (added to"
+                " the scores); if it holds 1 for a real token, as Hugging Face's attention_mask"
+                f" does, use {name} == 0."
             )
     if attn_mask is not None:
         dims = attn_mask.dim()
@@ -225,8 +238,9 @@ def check_masks(
         if key_padding_mask.shape != wanted:
             letters = "(N, S)" if batched else "(S,)"
             raise AssertionError(
-                f"key_padding_mask has shape {tuple(key_padding_mask.shape)}, but must be {letters} = {wanted}: "
-                "one entry for each key of each sequence, without the positions that the module appends."
+                f"key_padding_mask has shape {tuple(key_padding_mask.shape)}, but must be {letters}"
+                f" = {wanted}: one entry for each key of each sequence, without the positions that"
+                " the module appends."
             )
         if warn and attn_mask is not None and attn_mask.dtype != key_padding_mask.dtype:
             warnings.warn(
@@ -239,7 +253,9 @@ def check_masks(
 def check_merged(
     mask: Tensor, query: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None
 ) -> None:
-    """Check that a mask can be added to the scores: it is of their type, or autocast narrows both."""
+    """Check that a mask can be added to the scores: it is of their type,
+    or autocast narrows both.
+    """
     if (
         mask.dtype == query.dtype
         or torch.is_autocast_enabled(query.device.type)
@@ -254,7 +270,8 @@ def check_merged(
     wrong = [name for name, x in given.items() if x.dtype not in (torch.bool, query.dtype)]
     fix = " and ".join(f"{name}.to(query.dtype)" for name in wrong)
     raise RuntimeError(
-        f"{wrong[0]} is {given[wrong[0]].dtype} and the query {query.dtype}; use {fix}, or booleans."
+        f"{wrong[0]} is {given[wrong[0]].dtype} and the query {query.dtype}; use {fix}, or"
+        " booleans."
     )
 
 

@@ -25,7 +25,8 @@ def fast_path_enabled(enabled: bool) -> Iterator[None]:
 
 
 def cost(call: Call) -> tuple[int, int]:
-    """Make a call, and return how many operations Python dispatches and the bytes of the largest tensor that they make.
+    """Make a call, and return how many operations Python dispatches
+    and the bytes of the largest tensor that they make.
 
     >>> from torch import nn
     >>> module, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.ones(3, 100, 8)

@@ -57,7 +57,8 @@ def fast_path(
     """
     if not hasattr(module, "in_proj_weight"):
         raise TypeError(
-            f"fast_path looks at an nn.MultiheadAttention, but got {type(module).__name__}; give one that it holds."
+            f"fast_path looks at an nn.MultiheadAttention, but got {type(module).__name__}; give"
+            " one that it holds."
         )
     check_tensors(
         query=query, key=key, value=value, attn_mask=attn_mask, key_padding_mask=key_padding_mask

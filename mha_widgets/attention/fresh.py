@@ -13,7 +13,8 @@ _ALONE = threading.RLock()  # random numbers and default types are the whole pro
 
 @contextmanager
 def fresh_torch(seed: int | None = None) -> Iterator[None]:
-    """Make tensors on the CPU, in float32 and without autocast for a while, whatever the reader has set.
+    """Make tensors on the CPU, in float32 and without autocast for a while,
+    whatever the reader has set.
 
     Their random numbers go on afterwards as if nothing had been.
 

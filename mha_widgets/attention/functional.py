@@ -58,7 +58,8 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     _check_tensors(scores=scores)
     if not scores.is_floating_point():
         raise RuntimeError(
-            f"softmax needs floating-point scores, but got {scores.dtype}; convert them with .float()."
+            f"softmax needs floating-point scores, but got {scores.dtype}; convert them with"
+            " .float()."
         )
     if scores.numel():  # an empty axis has no largest score
         scores = scores - scores.amax(dim, keepdim=True).detach()
@@ -93,8 +94,8 @@ def scaled_dot_product_attention(
         value: (..., S, Ev), what each of the S positions hands over.
         attn_mask: boolean, True = may look, or float, added to the scores; any shape that
             broadcasts to the (..., L, S) of the scores, and (1, N, L, S) for inputs of three
-            dimensions, which torch takes from 2.14 on. Note that ``nn.MultiheadAttention`` reads booleans
-            the other way round.
+            dimensions, which torch takes from 2.14 on. Note that ``nn.MultiheadAttention`` reads
+            booleans the other way round.
         dropout_p: the probability, from 0 to 1, with which each weight is set to 0 (the rest
             is divided by ``1 - dropout_p``). Applied whenever it is above 0.
         is_causal: block every key that comes after its query.
@@ -206,31 +207,34 @@ def multi_head_attention_forward(
         key_padding_mask: (N, S), or (S,) for one sequence. Boolean, True = blocked, or float, added
             to the scores.
         need_weights: return the weights, and so compute them one by one. Without them the call goes
-            through :func:`torch.nn.functional.scaled_dot_product_attention`, which can do without the
-            L x S numbers of the weights; with dropout in training it may still hold them, and two masks
-            together are merged into one of N * H * L * S numbers.
-        attn_mask: (L, S), or (N * H, L, S) with the heads of a sequence side by side. Boolean, True =
-            blocked, or float, added to the scores.
+            through :func:`torch.nn.functional.scaled_dot_product_attention`, which can do without
+            the L x S numbers of the weights; with dropout in training it may still hold them, and
+            two masks together are merged into one of N * H * L * S numbers.
+        attn_mask: (L, S), or (N * H, L, S) with the heads of a sequence side by side. Boolean, True
+            = blocked, or float, added to the scores.
         use_separate_proj_weight: take the three following weights and not ``in_proj_weight``.
         q_proj_weight: (E, E).
         k_proj_weight: (E, Ek).
         v_proj_weight: (E, Ev).
-        static_k: (N * H, S, E / H), keys that are projected and split already, in place of ``key``'s.
+        static_k: (N * H, S, E / H), keys that are projected and split already, in place of
+            ``key``'s.
         static_v: (N * H, S, E / H), values likewise.
         average_attn_weights: return the mean of the weights over the heads.
         is_causal: a hint that ``attn_mask`` is causal. It builds no mask. Without weights and
-            padding it replaces ``attn_mask`` by a causal one, whatever that was; otherwise it has no effect.
+            padding it replaces ``attn_mask`` by a causal one, whatever that was; otherwise it has
+            no effect.
         batch_first: ours alone: query, key, value and output have the batch first.
 
     Returns:
-        ``(output, weights)``. The output has the shape of ``query``. The weights, after dropout, are
-        (N, L, S), or (N, H, L, S) if not averaged, without N for one sequence, with S larger by the
-        appended positions; None without ``need_weights``. A row whose keys are all blocked is NaN with
-        ``need_weights``, and zeros before the output projection without.
+        ``(output, weights)``. The output has the shape of ``query``. The weights, after dropout,
+        are (N, L, S), or (N, H, L, S) if not averaged, without N for one sequence, with S larger by
+        the appended positions; None without ``need_weights``. A row whose keys are all blocked is
+        NaN with ``need_weights``, and zeros before the output projection without.
 
     Raises:
         AssertionError: dimensions, features or mask types that don't fit, as torch raises it.
-        RuntimeError: mask shapes, batch sizes or types that don't fit; ``is_causal`` without a mask.
+        RuntimeError: mask shapes, batch sizes or types that don't fit; ``is_causal`` without a
+            mask.
         ValueError: a ``dropout_p`` that is no probability.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.2.2, and
@@ -238,7 +242,8 @@ def multi_head_attention_forward(
 
     >>> x = torch.ones(5, 2, 8)  # (L, N, E)
     >>> output, weights = multi_head_attention_forward(
-    ...     x, x, x, 8, 4, torch.eye(8).repeat(3, 1), None, None, None, False, 0.0, torch.eye(8), None
+    ...     *(x, x, x, 8, 4, torch.eye(8).repeat(3, 1)),
+    ...     *(None, None, None, False, 0.0, torch.eye(8), None),
     ... )
     >>> output.shape, weights.shape
     (torch.Size([5, 2, 8]), torch.Size([2, 5, 5]))
@@ -257,7 +262,8 @@ def multi_head_attention_forward(
         )
     if is_causal and attn_mask is None:
         raise RuntimeError(
-            "is_causal=True only says that attn_mask is causal, and there is none; pass the causal mask too."
+            "is_causal=True only says that attn_mask is causal, and there is none; pass the causal"
+            " mask too."
         )
     contiguous = (
         batch_first
@@ -338,7 +344,8 @@ def _check_tensors(**given: object) -> None:
     for name, tensor in given.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(
-                f"{name} must be a tensor, but got {type(tensor).__name__}; use torch.tensor({name})."
+                f"{name} must be a tensor, but got {type(tensor).__name__}; use"
+                f" torch.tensor({name})."
             )
 
 
@@ -356,7 +363,8 @@ def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
         )
     if query.shape[-1] != key.shape[-1]:
         raise RuntimeError(
-            f"Got {shapes}; query and key need the same last size E: a dot product pairs their entries."
+            f"Got {shapes}; query and key need the same last size E: a dot product pairs their"
+            " entries."
         )
     if key.shape[-2] != value.shape[-2]:
         raise RuntimeError(
@@ -398,8 +406,9 @@ def _check_mask(attn_mask: Tensor | None, query: Tensor, key: Tensor, is_causal:
     )
     if _broadcast(attn_mask.shape, wanted) != wanted:
         raise RuntimeError(
-            f"Got an attn_mask of shape {tuple(attn_mask.shape)}; it must broadcast to (..., L, S) = {wanted}: "
-            f"give it size 1 where it is to be repeated; for a padding mask (N, S), use mask[:, {'None, ' * (query.dim() - 2)}:]."
+            f"Got an attn_mask of shape {tuple(attn_mask.shape)}; it must broadcast to (..., L, S)"
+            f" = {wanted}: give it size 1 where it is to be repeated; for a padding mask (N, S),"
+            f" use mask[:, {'None, ' * (query.dim() - 2)}:]."
         )
 
 

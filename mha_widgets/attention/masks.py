@@ -75,7 +75,8 @@ def padding_mask(
         ) from None
     if lengths.dim() != 1 or not lengths.numel():
         raise ValueError(
-            f"Got lengths of shape {tuple(lengths.shape)}; give one number a sequence, as in [3, 1]."
+            f"Got lengths of shape {tuple(lengths.shape)}; give one number a sequence, as in"
+            " [3, 1]."
         )
     if lengths.dtype == torch.bool or lengths.is_floating_point():
         raise TypeError(
@@ -147,7 +148,8 @@ def additive_mask(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """
     if mask.dtype != torch.bool:
         raise TypeError(
-            f"Got a mask of {mask.dtype}; additive_mask turns booleans into floats: use mask != 0 for a 0/1 mask."
+            f"Got a mask of {mask.dtype}; additive_mask turns booleans into floats: use mask != 0"
+            " for a 0/1 mask."
         )
     if not dtype.is_floating_point:
         raise TypeError(

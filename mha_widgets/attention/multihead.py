@@ -23,10 +23,10 @@ class MultiheadAttention(nn.MultiheadAttention):
     ``MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_o`` with
     ``head_h = softmax((Q W_q,h) (K W_k,h).T / sqrt(D)) (V W_v,h)``. A drop-in for
     ``torch.nn.MultiheadAttention``: the same arguments, parameters, initial values under the same
-    seed, state dict, numbers and layout in memory, and a subclass of it, for the tools that look for
-    that class. It differs in what torch leaves to its native fast path: ours has none, so a row whose
-    keys are all blocked, ``is_causal`` and errors are the same in evaluation as in training. (An
-    ``nn.TransformerEncoderLayer`` around it still has its own, which calls neither.) With
+    seed, state dict, numbers and layout in memory, and a subclass of it, for the tools that look
+    for that class. It differs in what torch leaves to its native fast path: ours has none, so a row
+    whose keys are all blocked, ``is_causal`` and errors are the same in evaluation as in training.
+    (An ``nn.TransformerEncoderLayer`` around it still has its own, which calls neither.) With
     ``need_weights=False`` all is left to ``F.scaled_dot_product_attention``; second derivatives and
     ``torch.func.jvp`` then need ``sdpa_kernel(SDPBackend.MATH)``. TorchScript can't compile it: use
     ``torch.export``.
@@ -105,7 +105,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         for name, features in zip(SEPARATE, (embed_dim, self.kdim, self.vdim), strict=True):
             self.register_parameter(name, None if packed else parameter(embed_dim, features))
         self.register_parameter("in_proj_bias", parameter(3 * embed_dim) if bias else None)
-        # Dynamic quantization would replace a plain Linear, whose weight is read here and not called.
+        # Dynamic quantization would replace a plain Linear,
+        # whose weight is read here and not called.
         self.out_proj = NonDynamicallyQuantizableLinear(
             embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
         )
@@ -143,8 +144,8 @@ class MultiheadAttention(nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend: see :func:`multi_head_attention_forward` for arguments, results and errors.
 
-        With one NestedTensor as query, key and value, in inference and without masks, the output is a
-        NestedTensor too; the weights are padded with zeros to the longest sequence.
+        With one NestedTensor as query, key and value, in inference and without masks, the output is
+        a NestedTensor too; the weights are padded with zeros to the longest sequence.
 
         >>> attention = MultiheadAttention(embed_dim=8, num_heads=4)
         >>> sequence = torch.randn(5, 8)  # (L, E): one alone
@@ -198,8 +199,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         reasons = conditions(self, query, key, value, key_padding_mask, attn_mask)
         if reasons:
             raise AssertionError(
-                "A NestedTensor is taken in inference only, as torch's fast path takes it, but "
-                f"{'; '.join(reason.words for reason in reasons)}; otherwise use query.to_padded_tensor(0.0) and a key_padding_mask."
+                "A NestedTensor is taken in inference only, as torch's fast path takes it, but"
+                f" {'; '.join(reason.words for reason in reasons)}; otherwise use"
+                " query.to_padded_tensor(0.0) and a key_padding_mask."
             )
         padded, padding = pad_nested(query)
         output, weights = self.forward(
@@ -224,10 +226,10 @@ class MultiheadAttention(nn.MultiheadAttention):
             query: (N, L, E).
 
         Returns:
-            The mask and its type: ``(None, None)`` without masks; ``key_padding_mask`` as it is and 1 if
-            it is alone; otherwise both merged as (N, H, L, L), blocked where either blocks, and 2. Type 0,
-            an (L, L) mask as it is, is known to the native operations; torch's module never gives it, nor
-            does ours.
+            The mask and its type: ``(None, None)`` without masks; ``key_padding_mask`` as it is and
+            1 if it is alone; otherwise both merged as (N, H, L, L), blocked where either blocks,
+            and 2. Type 0, an (L, L) mask as it is, is known to the native operations; torch's
+            module never gives it, nor does ours.
 
         Raises:
             RuntimeError: a mask whose shape doesn't fit.
@@ -235,7 +237,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
 
         >>> attention = MultiheadAttention(embed_dim=8, num_heads=4, batch_first=True)
-        >>> mask, mask_type = attention.merge_masks(torch.zeros(5, 5).bool(), torch.zeros(2, 5).bool(), torch.zeros(2, 5, 8))
+        >>> attn_mask, padding = torch.zeros(5, 5).bool(), torch.zeros(2, 5).bool()
+        >>> mask, mask_type = attention.merge_masks(attn_mask, padding, torch.zeros(2, 5, 8))
         >>> mask.shape, mask_type
         (torch.Size([2, 4, 5, 5]), 2)
         """

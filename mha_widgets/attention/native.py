@@ -15,7 +15,8 @@ class Reason(NamedTuple):
 
     Attributes:
         words: what it is, and what would lift it.
-        condition: the condition as torch's source has it; what must hold for the fast path is its opposite.
+        condition: the condition as torch's source has it; what must hold for the fast path is its
+            opposite.
     """
 
     words: str
@@ -94,18 +95,29 @@ def _asked(
     ]
     yield (
         bool(float_masks),
-        f"{' and '.join(float_masks)} {'are' if len(float_masks) > 1 else 'is'} float; what only blocks can be a boolean mask",
-        "attn_mask is not None and torch.is_floating_point(attn_mask) or "
-        "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
+        (
+            f"{' and '.join(float_masks)} {'are' if len(float_masks) > 1 else 'is'} float; what"
+            " only blocks can be a boolean mask"
+        ),
+        (
+            "attn_mask is not None and torch.is_floating_point(attn_mask) or "
+            "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)"
+        ),
     )
     yield (
         not torch.backends.mha.get_fastpath_enabled(),
-        "the fast path is switched off; torch.backends.mha.set_fastpath_enabled(True) switches it on",
+        (
+            "the fast path is switched off; torch.backends.mha.set_fastpath_enabled(True) switches"
+            " it on"
+        ),
         "not torch.backends.mha.get_fastpath_enabled()",
     )
     yield (
         query.dim() != 3,
-        f"query has {query.dim()} dimensions and not 3; a sequence alone becomes a batch by query[None]",
+        (
+            f"query has {query.dim()} dimensions and not 3; a sequence alone becomes a batch by"
+            " query[None]"
+        ),
         "not query.dim() == 3",
     )
     yield (
@@ -126,7 +138,10 @@ def _asked(
     )
     yield (
         weight is not None and query.dtype != weight.dtype,
-        f"query is {query.dtype} and in_proj_weight is {weight.dtype if weight is not None else None}",
+        (
+            f"query is {query.dtype} and in_proj_weight is"
+            f" {weight.dtype if weight is not None else None}"
+        ),
         "query.dtype != self.in_proj_weight.dtype",
     )
     yield module.training, "the module is in training mode; call module.eval()", "self.training"
@@ -171,7 +186,10 @@ def _asked(
     )
     yield (
         torch.is_grad_enabled() and any(x.requires_grad for x in tensors),
-        "gradients are recorded for an input or a weight; use torch.no_grad() or torch.inference_mode()",
+        (
+            "gradients are recorded for an input or a weight; use torch.no_grad() or"
+            " torch.inference_mode()"
+        ),
         "torch.is_grad_enabled() and any(_arg_requires_grad(x) for x in tensor_args)",
     )
     yield _is_make_fx_tracing(), "the call is being traced or exported", "_is_make_fx_tracing()"

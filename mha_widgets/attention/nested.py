@@ -7,7 +7,9 @@ from torch import Tensor
 
 
 def pad_nested(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a NestedTensor of (L_n, E) sequences as (N, L, E), and its padding (N, L), True = padded."""
+    """Return a NestedTensor of (L_n, E) sequences as (N, L, E), and its padding (N, L),
+    True = padded.
+    """
     padded = x.to_padded_tensor(0.0)
     lengths = torch.tensor([len(sequence) for sequence in x.unbind()], device=x.device)
     return padded, torch.arange(padded.shape[1], device=x.device) >= lengths[:, None]

@@ -23,11 +23,12 @@ def pitfalls(call: Call, path: Path, mask: Tensor | None) -> tuple[str, ...]:
         mask: (N, H, L, S), what is added to its scores in the end, or None.
 
     Returns:
-        The sentences. A sound call may have some too: a batch as large as a sequence is long, dropout in
-        training, padding in front.
+        The sentences. A sound call may have some too: a batch as large as a sequence is long,
+        dropout in training, padding in front.
 
     >>> x = torch.zeros(1, 2, 8)
-    >>> call = Call(nn.MultiheadAttention(8, 2, batch_first=True), x, x, x, attn_mask=torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    >>> module = nn.MultiheadAttention(8, 2, batch_first=True)
+    >>> call = Call(module, x, x, x, attn_mask=torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
     >>> pitfalls(call, Path.EXPLICIT, None)[0][:54]
     'attn_mask is float and holds nothing but 0 and 1: they'
     """
@@ -54,14 +55,23 @@ def _rows_without_a_key(path: Path, mask: Tensor | None) -> Iterable[str]:
     heads = "" if (empty == empty[:, :1]).all() else " in some of the heads"
     gradients = ", and so does every gradient behind them" if torch.is_grad_enabled() else ""
     here = {
-        Path.EXPLICIT: f"here they become NaN{gradients}; "
-        "with need_weights=False, off the fast path, they would be zeros before the output projection",
-        Path.SDPA: "here they become zeros before the output projection; "
-        "with need_weights=True or on the native fast path they are NaN",
-        Path.NATIVE: "here they become NaN; "
-        "off the fast path with need_weights=False they would be zeros before the output projection",
+        Path.EXPLICIT: (
+            f"here they become NaN{gradients}; with need_weights=False, off the fast path, they"
+            " would be zeros before the output projection"
+        ),
+        Path.SDPA: (
+            "here they become zeros before the output projection; "
+            "with need_weights=True or on the native fast path they are NaN"
+        ),
+        Path.NATIVE: (
+            "here they become NaN; off the fast path with need_weights=False they would be zeros"
+            " before the output projection"
+        ),
     }[path]
-    yield f"Queries with no key left{heads} ({'; '.join(where[:4])}{'; …' if len(where) > 4 else ''}): {here}."
+    yield (
+        f"Queries with no key left{heads}"
+        f" ({'; '.join(where[:4])}{'; …' if len(where) > 4 else ''}): {here}."
+    )
 
 
 def _listed(numbers: list[int]) -> str:
@@ -76,12 +86,16 @@ def _layout(call: Call) -> Iterable[str]:
     ):
         read = "(N, L, E)" if call.module.batch_first else "(L, N, E)"
         yield (
-            f"query is {tuple(call.query.shape)}: the batch is as large as the sequence is long, so no shape can tell the "
-            f"layouts apart; batch_first={call.module.batch_first} reads it as {read}."
+            f"query is {tuple(call.query.shape)}: the batch is as large as the sequence is long, so"
+            f" no shape can tell the layouts apart; batch_first={call.module.batch_first} reads it"
+            f" as {read}."
         )
     padding = call.key_padding_mask
     if padding is not None and padding.dim() == 2 and padding.shape[0] == padding.shape[1] > 1:
-        yield f"key_padding_mask is {tuple(padding.shape)}, square: a transposed one would pass too; its rows are sequences."
+        yield (
+            f"key_padding_mask is {tuple(padding.shape)}, square: a transposed one would pass too;"
+            " its rows are sequences."
+        )
 
 
 def _polarity(call: Call) -> Iterable[str]:
@@ -93,14 +107,17 @@ def _polarity(call: Call) -> Iterable[str]:
         and _blocked(padding)[..., 0].all()
     ):
         yield (
-            "key_padding_mask blocks the first key of every sequence: unless every sequence is padded on the left, "
-            f"it looks inverted, since {_meaning('key_padding_mask', padding, '; if True meant a real token, ')}."
+            "key_padding_mask blocks the first key of every sequence: unless every sequence is"
+            " padded on the left, it looks inverted, since"
+            f" {_meaning('key_padding_mask', padding, '; if True meant a real token, ')}."
         )
     square = attn is not None and attn.shape[-2] == attn.shape[-1] > 1
     if square and (_blocked(attn) == causal_mask(attn.shape[-1], device=attn.device)).all():
         opposite = " and True = may look in F.scaled_dot_product_attention; "
         meaning = _meaning("attn_mask", attn, opposite)
-        yield f"attn_mask blocks what a causal mask lets through: it looks inverted, since {meaning}."
+        yield (
+            f"attn_mask blocks what a causal mask lets through: it looks inverted, since {meaning}."
+        )
 
 
 def _meaning(name: str, mask: Tensor, of_true: str) -> str:
@@ -125,9 +142,10 @@ def _float_masks(call: Call) -> Iterable[str]:
     if ones:
         verbs = "is float and holds" if len(ones) == 1 else "are float and hold"
         yield (
-            f"{' and '.join(ones)} {verbs} nothing but 0 and 1: they are added to the scores, so 1 makes a key count more "
-            f"and blocks nothing; if 1 means blocked pass {' and '.join(f'{name}.bool()' for name in ones)}, "
-            f"if it means a real token {' and '.join(f'{name} == 0' for name in ones)}."
+            f"{' and '.join(ones)} {verbs} nothing but 0 and 1: they are added to the scores, so 1"
+            " makes a key count more and blocks nothing; if 1 means blocked pass"
+            f" {' and '.join(f'{name}.bool()' for name in ones)}, if it means a real token"
+            f" {' and '.join(f'{name} == 0' for name in ones)}."
         )
     for name, mask in given.items():
         if not (mask < math.inf).all():
@@ -138,8 +156,9 @@ def _float_masks(call: Call) -> Iterable[str]:
         lowest = mask[mask > -math.inf].min().item() if (mask > -math.inf).any() else 0.0
         if lowest <= -1e4:
             yield (
-                f"{name} holds {lowest:.3g}, which is not -inf: a row with nothing else is spread evenly over its blocked keys, "
-                "without a NaN that would tell; use -inf or a boolean mask."
+                f"{name} holds {lowest:.3g}, which is not -inf: a row with nothing else is spread"
+                " evenly over its blocked keys, without a NaN that would tell; use -inf or a"
+                " boolean mask."
             )
 
 
@@ -147,8 +166,8 @@ def _mixed(call: Call) -> Iterable[str]:
     attn, padding = call.attn_mask, call.key_padding_mask
     if attn is not None and padding is not None and attn.dtype != padding.dtype:
         yield (
-            f"attn_mask is {attn.dtype} and key_padding_mask is {padding.dtype}: torch deprecates mixed types; "
-            "make both boolean, or both float."
+            f"attn_mask is {attn.dtype} and key_padding_mask is {padding.dtype}: torch deprecates"
+            " mixed types; make both boolean, or both float."
         )
 
 
@@ -183,8 +202,9 @@ def _order_of_heads(call: Call) -> Iterable[str]:
         )
     elif like_padding and padding is None and (hidden == hidden.cummax(dim=-1).values).all():
         yield (
-            "attn_mask gives each head a mask of its own, the same in every sequence, and they hide other keys at the end, as "
-            f"padding does. Are they masks of the sequences? If so, {advice}."
+            "attn_mask gives each head a mask of its own, the same in every sequence, and they"
+            " hide other keys at the end, as padding does. Are they masks of the sequences? If so,"
+            f" {advice}."
         )
 
 
@@ -205,15 +225,18 @@ def _not_finite(call: Call) -> Iterable[str]:
         ):
             real = bad if bad.dim() == 1 or call.module.batch_first else bad.T
             if not (real & ~padding).any():
-                only = ", all of them padding: a weight of 0 times NaN is NaN, so blocking them does not help; fill them with 0"
+                only = (
+                    ", all of them padding: a weight of 0 times NaN is NaN, so blocking them does"
+                    " not help; fill them with 0"
+                )
         yield f"{name} holds NaN or inf at {int(bad.sum())} of {bad.numel()} positions{only}."
 
 
 def _dropout(call: Call) -> Iterable[str]:
     if call.module.training and call.module.dropout > 0:
         yield (
-            f"Dropout {call.module.dropout} is at work: the weights that the module returns are those after it, and their rows "
-            "don't sum to 1; call module.eval() to look at maps."
+            f"Dropout {call.module.dropout} is at work: the weights that the module returns are"
+            " those after it, and their rows don't sum to 1; call module.eval() to look at maps."
         )
 
 
@@ -232,8 +255,8 @@ def _causal(call: Call, path: Path, mask: Tensor | None) -> Iterable[str]:
         return
     if call.attn_mask is None:
         yield (
-            "is_causal=True without attn_mask blocks nothing here, where one fused operation does it all (the native fast path), "
-            "and raises elsewhere; pass the causal mask."
+            "is_causal=True without attn_mask blocks nothing here, where one fused operation does"
+            " it all (the native fast path), and raises elsewhere; pass the causal mask."
         )
         return
     attn = call.attn_mask
@@ -243,17 +266,24 @@ def _causal(call: Call, path: Path, mask: Tensor | None) -> Iterable[str]:
         hidden = mask[..., -appended:] == -math.inf
         if hidden.any():
             yield (
-                f"is_causal=True has a causal mask made over all {mask.shape[-1]} keys, which hides the appended keys from "
-                f"{'every query' if hidden.all() else 'some queries'}; leave is_causal out."
+                f"is_causal=True has a causal mask made over all {mask.shape[-1]} keys, which hides"
+                f" the appended keys from {'every query' if hidden.all() else 'some queries'};"
+                " leave is_causal out."
             )
     blocked = _blocked(attn)
     causal = not (attn[~blocked] != 0).any() if attn.is_floating_point() else True
     if causal and (blocked == ~causal_mask(*attn.shape[-2:], device=attn.device)).all():
         return
     if replaced:
-        yield "is_causal=True with an attn_mask that is not causal: here your mask is dropped and a causal one is used."
+        yield (
+            "is_causal=True with an attn_mask that is not causal: here your mask is dropped and a"
+            " causal one is used."
+        )
     else:
-        yield "is_causal=True with an attn_mask that is not causal: here the hint has no effect, only your mask."
+        yield (
+            "is_causal=True with an attn_mask that is not causal: here the hint has no effect, only"
+            " your mask."
+        )
 
 
 LOOKS: tuple[Callable[[Call], Iterable[str]], ...] = (

@@ -1,4 +1,6 @@
-"""The steps of multi-head attention, each a function: N sequences, L queries, S keys, H heads of D features."""
+"""The steps of multi-head attention, each a function: N sequences, L queries, S keys,
+H heads of D features.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ def split_heads(x: Tensor, num_heads: int, tables: int = 1, *, batch_first: bool
     Args:
         x: (N, L, tables * H * D), or (L, N, tables * H * D) without ``batch_first``.
         num_heads: H.
-        tables: how many projections lie side by side in the features: 3 for queries, keys and values.
+        tables: how many projections lie side by side in the features: 3 for queries, keys and
+            values.
         batch_first: which of the first two sizes is N.
 
     Returns:
-        A view of shape (tables, N, H, L, D): head h has the features from h * D on, next to each other.
+        A view of shape (tables, N, H, L, D): head h has the features from h * D on, next to each
+        other.
 
     Raises:
         RuntimeError: the features can't be cut into that many parts.
@@ -49,7 +53,8 @@ def merge_heads(heads: Tensor, *, batch_first: bool = True) -> Tensor:
     Returns:
         The joined features, head after head.
 
-    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.2.2: Concat(head_1, ..., head_h).
+    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.2.2: Concat(head_1,
+        ..., head_h).
 
     >>> x = torch.randn(2, 5, 8)
     >>> torch.equal(merge_heads(split_heads(x, num_heads=4)[0]), x)
@@ -133,7 +138,8 @@ def in_projection(
 
 
 def append_positions(heads: Tensor, bias: Tensor | None, zero: bool) -> Tensor:
-    """Append what ``add_bias_kv`` and ``add_zero_attn`` add to keys or values: after the last position.
+    """Append what ``add_bias_kv`` and ``add_zero_attn`` add to keys or values:
+    after the last position.
 
     Args:
         heads: (N, H, S, D), keys or values.
@@ -218,7 +224,8 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tenso
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, equation 1.
 
-    >>> attention_weights(torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 3, 2), torch.tensor([[[[0.0, 0.0, -torch.inf]]]]))
+    >>> q, k = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 3, 2)
+    >>> attention_weights(q, k, torch.tensor([[[[0.0, 0.0, -torch.inf]]]]))
     tensor([[[[0.5000, 0.5000, 0.0000]]]])
     """
     scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)
@@ -228,7 +235,8 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tenso
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    # These are the most numbers that attention holds: where no gradient will ask for them, they are overwritten.
+    # These are the most numbers that attention holds: where no gradient will ask for them,
+    # they are overwritten.
     if not torch.is_grad_enabled():
         try:
             if not torch.is_autocast_enabled(

@@ -53,7 +53,9 @@ class Step(NamedTuple):
 
     @property
     def sizes(self) -> str:
-        """The sizes that the letters stand for; if the tensor is nested, those of its first sequences."""
+        """The sizes that the letters stand for; if the tensor is nested,
+        those of its first sequences.
+        """
         if not self.tensor.is_nested:
             return str(tuple(self.tensor.shape))
         each = [str(tuple(sequence.shape)) for sequence in self.tensor.unbind()]
@@ -62,7 +64,8 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Trace(Mapping[str, Tensor]):
-    """What happens in one call of a module: made by :func:`trace`. A mapping from names of steps to their numbers.
+    """What happens in one call of a module: made by :func:`trace`.
+    A mapping from names of steps to their numbers.
 
     Attributes:
         title: the module and its mode.
@@ -140,10 +143,12 @@ class Trace(Mapping[str, Tensor]):
             f"<li><strong>{name}</strong>: {escape(text)}</li>" for name, text in self._notes()
         )
         return (
-            '<div style="overflow-x: auto"><table class="dataframe">'  # the class that themes know, from pandas
+            # the class that themes know, from pandas:
+            '<div style="overflow-x: auto"><table class="dataframe">'
             f'<caption style="text-align: left">{escape(self.title)}</caption>'
             f"<thead>{row(('step', 'shape', 'sizes', 'what it is'), 'th')}</thead>"
-            f"<tbody>{''.join(row(step, 'td') for step in steps)}</tbody></table></div><ul>{notes}</ul>"
+            f"<tbody>{''.join(row(step, 'td') for step in steps)}</tbody></table></div>"
+            f"<ul>{notes}</ul>"
         )
 
 
@@ -161,8 +166,9 @@ def trace(
     """Make a call and return all that happens in it.
 
     The module is called once, as it is, in its mode and under the caller's gradient mode. Beside it
-    every step is computed one by one, with the same dropout (threads that draw random numbers too would
-    disturb it), and compared. All steps are held: two to four times the N * H * L * S numbers of the weights.
+    every step is computed one by one, with the same dropout (threads that draw random numbers too
+    would disturb it), and compared. All steps are held: two to four times the N * H * L * S numbers
+    of the weights.
 
     Args:
         module: an ``nn.MultiheadAttention``, or ours.
@@ -177,16 +183,17 @@ def trace(
         is_causal: see ``query``.
 
     Returns:
-        The :class:`Trace`. Its steps are, with N sequences, H heads of D = E / H features, L queries
-        and S keys: ``q``, ``k``, ``v`` (N, L or S, E), projected; ``q_heads``, ``k_heads``, ``v_heads``
-        (N, H, L or S, D); ``k_appended`` and ``v_appended``, if positions are; ``scores`` (N, H, L, S);
-        ``mask`` (N, H, L, S), if there is one, as it takes effect; ``weights`` and
-        ``weights_after_dropout`` (N, H, L, S); ``heads`` (N, H, L, D); ``joined`` (N, L, E); ``output``.
-        With one sequence alone N is 1, except in the output.
+        The :class:`Trace`. Its steps are, with N sequences, H heads of D = E / H features,
+        L queries and S keys: ``q``, ``k``, ``v`` (N, L or S, E), projected; ``q_heads``,
+        ``k_heads``, ``v_heads`` (N, H, L or S, D); ``k_appended`` and ``v_appended``, if positions are;
+        ``scores`` (N, H, L, S); ``mask`` (N, H, L, S), if there is one, as it takes effect;
+        ``weights`` and ``weights_after_dropout`` (N, H, L, S); ``heads`` (N, H, L, D); ``joined``
+        (N, L, E); ``output``. With one sequence alone N is 1, except in the output.
 
     Raises:
-        TypeError: a module that is no multi-head attention, a mask that is no tensor, or a hook or a forward of
-            its own that makes the module return something else than output and weights.
+        TypeError: a module that is no multi-head attention, a mask that is no tensor, or a hook or
+            a forward of its own that makes the module return something else than output and
+            weights.
         AssertionError, RuntimeError, ValueError: what the call raises.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
@@ -199,8 +206,9 @@ def trace(
     """
     if not isinstance(module, nn.MultiheadAttention):
         raise TypeError(
-            f"trace opens an nn.MultiheadAttention, or ours, but got {type(module).__name__}; of a compiled module give "
-            "_orig_mod, of a parallel one .module, and see capture for whole models."
+            f"trace opens an nn.MultiheadAttention, or ours, but got {type(module).__name__}; of a"
+            " compiled module give _orig_mod, of a parallel one .module, and see capture for whole"
+            " models."
         )
     check_tensors(
         query=query, key=key, value=value, attn_mask=attn_mask, key_padding_mask=key_padding_mask
@@ -240,12 +248,17 @@ def trace(
     most = max(differences, key=lambda one: math.inf if math.isnan(one) else one)
     told = (*unlike(most, path, found["joined"]), *pitfalls(call, path, found.get("mask")))
     mode = "training" if module.training else "evaluation"
-    title = f"{type(module).__name__}(embed_dim={module.embed_dim}, num_heads={module.num_heads}) in {mode}"
+    title = (
+        f"{type(module).__name__}(embed_dim={module.embed_dim}, num_heads={module.num_heads}) in"
+        f" {mode}"
+    )
     return Trace(title, steps, path, why_not, told, most, (output, weights))
 
 
 def called(call: Call) -> tuple[Tensor, Tensor | None]:
-    """Make a call and return its output and weights; a module that returns something else is said to."""
+    """Make a call and return its output and weights;
+    a module that returns something else is said to.
+    """
     returned = call.module(*call[1:4], **call.options())
     kinds = [type(part) for part in returned] if isinstance(returned, tuple) else []
     if len(kinds) == 2 and issubclass(kinds[0], Tensor) and issubclass(kinds[1], Tensor | None):
@@ -256,7 +269,8 @@ def called(call: Call) -> tuple[Tensor, Tensor | None]:
         else f"one {type(returned).__name__}"
     )
     raise TypeError(
-        f"The module returned {got}, not (output, weights); look at its hooks, or at its own forward."
+        f"The module returned {got}, not (output, weights); look at its hooks, or at its own"
+        " forward."
     )
 
 
@@ -366,7 +380,9 @@ def steps_of(call: Call, path: Path) -> tuple[Step, ...]:
 
 
 def effective_mask(call: Call, path: Path, q: Tensor, k: Tensor) -> Tensor | None:
-    """Return what is really added to the scores, four dimensions that broadcast to (N, H, L, S and what is appended)."""
+    """Return what is really added to the scores, four dimensions that broadcast to (N, H, L,
+    S and what is appended).
+    """
     module = call.module
     (N, H, L, _), S = q.shape, k.shape[2]
     appended = (module.bias_k is not None) + module.add_zero_attn
@@ -399,15 +415,23 @@ def difference(name: str, ours: Tensor, theirs: Tensor) -> float:
 
 
 def unlike(difference: float, path: Path, joined: Tensor) -> tuple[str, ...]:
-    """Say so if what a module returns differs from the steps by more than rounding, given its heads side by side."""
+    """Say so if what a module returns differs from the steps by more than rounding,
+    given its heads side by side.
+    """
     if not math.isfinite(difference) and not joined.isfinite().all():
         return (
-            "The steps hold NaN or inf where what the module returns holds none, or the other way round: "
-            f"{path.value} does not carry such numbers on as softmax and products do.",
+            (
+                "The steps hold NaN or inf where what the module returns holds none, or the other"
+                f" way round: {path.value} does not carry such numbers on as softmax and"
+                " products do."
+            ),
         )
     largest = joined.detach().abs().nan_to_num().max().item() if joined.numel() else 0.0
     if difference <= ROUNDING.get(joined.dtype, 0.0) * max(1.0, largest):
         return ()
     return (
-        f"The module returns something else, by up to {difference:.3g}: a forward of its own or a hook is at work.",
+        (
+            f"The module returns something else, by up to {difference:.3g}: a forward of its own or"
+            " a hook is at work."
+        ),
     )

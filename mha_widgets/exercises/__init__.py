@@ -1,4 +1,6 @@
-"""The book's exercises: what a reader answers is checked, and the message helps. One file a chapter."""
+"""The book's exercises: what a reader answers is checked, and the message helps.
+One file a chapter.
+"""
 
 import importlib
 import pkgutil

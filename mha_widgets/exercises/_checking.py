@@ -41,7 +41,9 @@ class Wrong(Exception):
 
 
 def exercise(name: str) -> Callable[[Checker], Checker]:
-    """Register a function as the check of an exercise: it raises Wrong, or may return what to say of a right answer."""
+    """Register a function as the check of an exercise: it raises Wrong,
+    or may return what to say of a right answer.
+    """
 
     def register(checker: Checker) -> Checker:
         _CHECKERS[name] = checker
@@ -91,13 +93,16 @@ def check(name: str, answer: Any = None) -> Verdict:
         except Exception as error:  # whatever nobody thought of
             return Verdict(
                 False,
-                f"Not yet: your answer can't be checked; looking at it raises {_describe_error(error)}",
+                "Not yet: your answer can't be checked; looking at it raises"
+                f" {_describe_error(error)}",
             )
 
 
 @contextmanager
 def _own_settings() -> Iterator[None]:
-    """Check with the same random numbers, gradients and the fast path on, and give the reader's settings back."""
+    """Check with the same random numbers, gradients and the fast path on,
+    and give the reader's settings back.
+    """
     dtype, fast_path = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
     with (
         torch.inference_mode(False),
@@ -138,7 +143,8 @@ def called(function: Any, *inputs: Any, copies: bool = True, **options: Any) -> 
     """
     if not callable(function):
         raise Wrong(
-            f"the answer is of type {type(function).__name__}; pass the function itself, without calling it."
+            f"the answer is of type {type(function).__name__}; pass the function itself, without"
+            " calling it."
         )
     kind = (
         "class"
@@ -157,7 +163,9 @@ def called(function: Any, *inputs: Any, copies: bool = True, **options: Any) -> 
 
 
 def keeping(function: Any, *inputs: Any, **options: Any) -> tuple[Any, int]:
-    """Call a reader's function, and return with its answer how many numbers the largest tensor kept for gradients holds."""
+    """Call a reader's function, and return with its answer how
+    many numbers the largest tensor kept for gradients holds.
+    """
     kept = [0]
 
     def keep(tensor: Tensor) -> Tensor:
@@ -237,7 +245,8 @@ def _stacked(answer: Any) -> Tensor:
 
 
 def as_number(answer: Any, what: str = "your answer") -> float:
-    """Return an answer as a number, be it one, words such as "25", or a tensor or a list that holds one.
+    """Return an answer as a number, be it one, words such as "25",
+    or a tensor or a list that holds one.
 
     Raises:
         Wrong: it is no number, or several.
@@ -266,7 +275,8 @@ def shaped(
     if tuple(found.shape) != tuple(shape):
         hint = (hints or {}).get(tuple(found.shape), "")
         raise Wrong(
-            f"{what} has shape {tuple(found.shape)}; there should be {tuple(shape)}{hint and ': '}{hint}."
+            f"{what} has shape {tuple(found.shape)}; there should be"
+            f" {tuple(shape)}{hint and ': '}{hint}."
         )
     return found
 
@@ -274,10 +284,12 @@ def shaped(
 def expect(
     found: Any, right: Any, subject: str, otherwise: str, hints: dict[Any, str] | None = None
 ) -> None:
-    """Let a shape or a number pass if it is right; ``hints`` tell what others come from, ``otherwise`` what it should be.
+    """Let a shape or a number pass if it is right;
+    ``hints`` tell what others come from, ``otherwise`` what it should be.
 
     Raises:
-        Wrong: it isn't right; the message begins with the subject and its verb, such as "the weights are".
+        Wrong: it isn't right; the message begins with the subject and its verb, such as "the
+            weights are".
     """
     if found != right:
         shown = found if isinstance(found, tuple) else f"{found:g}"
@@ -293,7 +305,8 @@ def close(answer: Tensor, expected: Tensor, tolerance: float = 1e-4) -> bool:
 
 
 def shape_of(answer: Any) -> tuple[int, ...]:
-    """Return an answer as a shape: a tuple, a list, a torch.Size, words such as "(2, 3)", or a tensor of that shape.
+    """Return an answer as a shape: a tuple, a list, a torch.Size, words such as "(2, 3)",
+    or a tensor of that shape.
 
     Raises:
         Wrong: it is no shape.
@@ -322,5 +335,7 @@ def shape_of(answer: Any) -> tuple[int, ...]:
 
 
 def random(*shape: int, seed: int) -> Tensor:
-    """Return the random numbers of a seed, for a reader's function to be tried on; their own stay as they are."""
+    """Return the random numbers of a seed, for a reader's function to be tried on;
+    their own stay as they are.
+    """
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))

@@ -8,10 +8,12 @@ from pathlib import Path
 def quiz(path: str | Path) -> None:
     """Show the questions of a file with JupyterQuiz.
 
-    Its search for MathJax on another site is left out, and the element that it leaves open is closed.
+    Its search for MathJax on another site is left out, and the element that it leaves open is
+    closed.
 
     Args:
-        path: a JSON file of questions without formulas, as https://github.com/jmshea/jupyterquiz describes it.
+        path: a JSON file of questions without formulas, as https://github.com/jmshea/jupyterquiz
+            describes it.
 
     Raises:
         ModuleNotFoundError: JupyterQuiz is not installed: ``pip install jupyterquiz``.

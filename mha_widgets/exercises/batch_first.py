@@ -23,7 +23,9 @@ from mha_widgets.exercises._checking import (
 
 @exercise("batch-first-1")
 def shapes_of_a_default_call(answer: Any) -> str:
-    """The shapes of output and weights: query (5, 2, 8), key and value (7, 2, 8), batch_first=False, 4 heads."""
+    """The shapes of output and weights: query (5, 2, 8), key and value (7, 2,
+    8), batch_first=False, 4 heads.
+    """
     output, weights = map(
         shape_of, several(answer, 2, "give two shapes, that of the output and that of the weights")
     )
@@ -40,7 +42,9 @@ def shapes_of_a_default_call(answer: Any) -> str:
 
 @exercise("batch-first-2")
 def means_of_sentences(answer: Any) -> str:
-    """A function of a module with batch_first=False and x (N, L, E): the mean of each sentence's outputs, (N, E)."""
+    """A function of a module with batch_first=False and x (N, L, E):
+    the mean of each sentence's outputs, (N, E).
+    """
     module, x = _example()
     N, L, E = x.shape
     right, columns = _attend(module, x.transpose(0, 1)).mean(dim=0), _attend(module, x).mean(dim=1)
@@ -57,18 +61,22 @@ def means_of_sentences(answer: Any) -> str:
         raise Wrong("your function sets batch_first; leave the module as it is and turn the data.")
     if close(means, columns):
         raise Wrong(
-            "the means are over the words, but the module still reads your sentences as columns: turn x before the call."
+            "the means are over the words, but the module still reads your sentences as columns:"
+            " turn x before the call."
         )
     if not close(means, right):
         raise Wrong(
-            "its output is not the mean over what each sentence gives alone, module(x[n], x[n], x[n])."
+            "its output is not the mean over what each sentence gives alone, module(x[n], x[n],"
+            " x[n])."
         )
     return "What comes back has the layout of what went in: here the words are axis 0."
 
 
 @exercise("batch-first-3")
 def finds_leaks(answer: Any) -> str:
-    """A function of a model and x (N, L, E) that says whether an edit of one sentence moves another's output."""
+    """A function of a model and x (N, L,
+    E) that says whether an edit of one sentence moves another's output.
+    """
     module, x = _example()
     models = {
         "doubles x, word by word": (lambda x: 2 * x, False),
@@ -91,11 +99,13 @@ def finds_leaks(answer: Any) -> str:
             raise Wrong(f"a model that {name} is said to leak; {hint}.")
         if expected and not found and "length" in name:
             raise Wrong(
-                f"a model that {name} is said not to leak; does your edit change lengths? A turned sign doesn't."
+                f"a model that {name} is said not to leak; does your edit change lengths? A turned"
+                " sign doesn't."
             )
         if expected and not found:
             raise Wrong(
-                f"a model that {name} is said not to leak; do you edit each sentence in turn, and look at all others?"
+                f"a model that {name} is said not to leak; do you edit each sentence in turn, and"
+                " look at all others?"
             )
     return "It needs no weights, only outputs."
 

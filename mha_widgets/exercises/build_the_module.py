@@ -28,7 +28,9 @@ from mha_widgets.exercises._checking import (
 
 @exercise("build-the-module-1")
 def counts(answer: Any) -> str:
-    """The parameters for E = 12 and 3 or 6 heads, and the weights of a call with N = 2, L = S = 5 and 6 heads."""
+    """The parameters for E = 12 and 3 or 6 heads, and the weights of a call with N = 2,
+    L = S = 5 and 6 heads.
+    """
     parts = several(answer, 3, "give three numbers, (a, b, c)")
     a, b, c = (as_number(given, f"({name})") for name, given in zip("abc", parts, strict=True))
     hints = {
@@ -92,7 +94,8 @@ def quick(answer: Any) -> str:
     made = called(answer, 12, 3)
     if not isinstance(made, nn.Module):
         raise Wrong(
-            f"Quick(12, 3) should make a module, but it made an object of type {type(made).__name__}."
+            "Quick(12, 3) should make a module, but it made an object of type"
+            f" {type(made).__name__}."
         )
     made = deepcopy(made)  # it may be one that the reader still uses
     try:
@@ -130,7 +133,8 @@ def quick(answer: Any) -> str:
                 raise Wrong("with need_weights=False the second result should be None.")
             if not need and kept >= 2 * 3 * 40 * 50:
                 raise Wrong(
-                    "the results are right, but maps of N · H · L · S numbers are kept; let torch attend."
+                    "the results are right, but maps of N · H · L · S numbers are kept; let torch"
+                    " attend."
                 )
     return "The same output, and without weights no map is kept."
 
@@ -172,9 +176,9 @@ class _Right(nn.Module):
         q, k, v = (split_heads(t, self.num_heads)[0] for t in self.project(query, key, value))
         weights = self.weigh(q, k, attn_mask)
         shown = self.show(weights)
-        return self.out_proj(self.merge(weights @ v)), shown.mean(
-            dim=1
-        ) if average_attn_weights else shown
+        return self.out_proj(self.merge(weights @ v)), (
+            shown.mean(dim=1) if average_attn_weights else shown
+        )
 
 
 class _ByTorch(_Right):

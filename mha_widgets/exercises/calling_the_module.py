@@ -34,7 +34,8 @@ def shapes_of_weights(answer: Any) -> str:
             continue
         if 12 in found:
             raise Wrong(
-                f"({name}) is not {found}: weights have no features; those are added up in the scores."
+                f"({name}) is not {found}: weights have no features; those are added up in the"
+                " scores."
             )
         if found == (*right[:-2], 9, 7):
             raise Wrong(f"({name}) is not {found}: a row is a query, L, and a column is a key, S.")
@@ -54,7 +55,9 @@ def shapes_of_weights(answer: Any) -> str:
 
 @exercise("calling-the-module-2")
 def attention_received(answer: Any) -> str:
-    """A function of a module with batch_first=True and x (N, L, E): the sum over the queries, (N, H, S)."""
+    """A function of a module with batch_first=True and x (N, L, E): the sum over the queries,
+    (N, H, S).
+    """
     module = nn.MultiheadAttention(6, 3, batch_first=True).requires_grad_(False)
     x = 2 * random(2, 5, 6, seed=3)
     weights = module(x, x, x, average_attn_weights=False)[1]
@@ -77,7 +80,9 @@ def attention_received(answer: Any) -> str:
 
 @exercise("calling-the-module-3")
 def self_attention(answer: Any) -> str:
-    """A class of a module that returns the output alone, keeps sentences apart and computes no maps."""
+    """A class of a module that returns the output alone,
+    keeps sentences apart and computes no maps.
+    """
     if isinstance(answer, nn.Module):
         raise Wrong("this is a module already; pass the class itself, without calling it.")
     x = 2 * random(3, 64, 8, seed=3)
@@ -93,28 +98,34 @@ def self_attention(answer: Any) -> str:
         )
     if (inside[0].embed_dim, inside[0].num_heads) != (8, 2):
         raise Wrong(
-            f"SelfAttention(8, 2) makes {inside[0].embed_dim} features and {inside[0].num_heads} heads."
+            f"SelfAttention(8, 2) makes {inside[0].embed_dim} features and {inside[0].num_heads}"
+            " heads."
         )
     output, kept = keeping(deepcopy(made).eval(), x)
     if isinstance(output, (tuple, list)):
         raise Wrong(
-            f"it returns {len(output)} things, and nn.Sequential would hand on all; return the output alone."
+            f"it returns {len(output)} things, and nn.Sequential would hand on all; return the"
+            " output alone."
         )
     if not isinstance(output, Tensor) or not output.requires_grad:
         raise Wrong("its output lets no gradient through, so it could never be trained.")
     if not close(shaped(output, (3, 64, 8), what="its output"), _one_by_one(inside[0], x)):
         raise Wrong(
-            "its output is not what each sentence gives alone; do you pass x three times, with batch_first=True?"
+            "its output is not what each sentence gives alone; do you pass x three times, with"
+            " batch_first=True?"
         )
     if kept >= 3 * 2 * 64 * 64:
         raise Wrong(
-            "the output is right, but maps of N · H · L · S numbers are kept; pass need_weights=False."
+            "the output is right, but maps of N · H · L · S numbers are kept; pass"
+            " need_weights=False."
         )
     return "It returns the output alone, and no map was stored."
 
 
 def _one_by_one(module: nn.MultiheadAttention, x: Tensor) -> Tensor:
-    """Attend in each sentence alone, with the weights of a module that may be of a class of its own."""
+    """Attend in each sentence alone, with the weights
+    of a module that may be of a class of its own.
+    """
     plain = nn.MultiheadAttention(8, 2, bias=module.in_proj_bias is not None)
     plain.load_state_dict(module.state_dict())
     return torch.stack([plain.eval()(sentence, sentence, sentence)[0] for sentence in x]).detach()

@@ -35,7 +35,8 @@ def shapes(answer: Any) -> str:
     )
     if isinstance(parts[0], int):
         raise Wrong(
-            f"a shape with one axis is written with a comma, ({parts[0]},); what are the scores of one query?"
+            f"a shape with one axis is written with a comma, ({parts[0]},); what are the scores of"
+            " one query?"
         )
     one, two, output = map(shape_of, parts)
     expect(
@@ -52,7 +53,10 @@ def shapes(answer: Any) -> str:
         two, (2, 6), "the scores of two queries are", "one number for each query and key, (L, S)"
     )
     expect(output, (2, 3), "the output is", "one average of values for each query, (L, Ev)")
-    return "E has gone from the scores, S from the output: each product adds up the axis that both sides share."
+    return (
+        "E has gone from the scores, S from the output: each product adds up the axis that both"
+        " sides share."
+    )
 
 
 @exercise("dot-products-2")
@@ -73,8 +77,9 @@ def lookup(answer: Any) -> str:
         expected = F.scaled_dot_product_attention(query, key, value, scale=1.0)
         if not close(output, expected):
             raise Wrong(
-                f"its output for {L} queries and {S} keys is off by {(output - expected).abs().max():.2g}: "
-                "are the scores query @ key.T, and do the rows of weights sum to 1?"
+                f"its output for {L} queries and {S} keys is off by"
+                f" {(output - expected).abs().max():.2g}: are the scores query @ key.T, and do the"
+                " rows of weights sum to 1?"
             )
     return "(L, E) @ (E, S) compares every query with every key."
 
@@ -89,7 +94,8 @@ def query_for_on(answer: Any) -> str:
     share = weights[ON].item()
     if weights.max() > share + 1e-6:
         raise Wrong(
-            f'"on" gets {share:.2f}, and another word more: "on" has much grammar and a little place.'
+            f'"on" gets {share:.2f}, and another word more: "on" has much grammar and a little'
+            " place."
         )
     if share < 0.9:
         raise Wrong(f'"on" gets {share:.2f}: ask more strongly, or push away what comes second.')

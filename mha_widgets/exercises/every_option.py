@@ -25,7 +25,9 @@ from mha_widgets.exercises._checking import (
 
 @exercise("every-option-1")
 def shapes_and_number(answer: Any) -> str:
-    """Two shapes and the number of parameters of a module without biases and with two appended keys."""
+    """Two shapes and the number of parameters of a
+    module without biases and with two appended keys.
+    """
     a, b, c = several(answer, 3, "give two shapes and a number, (a, b, c)")
     default = "which of N, H, L and S does it need, and does it grow?"
     hints = {
@@ -50,7 +52,9 @@ def shapes_and_number(answer: Any) -> str:
 
 @exercise("every-option-2")
 def dropped(answer: Any) -> str:
-    """A function of weights and p: each weight 0 with probability p, the others divided by 1 - p."""
+    """A function of weights and p: each weight 0 with probability p,
+    the others divided by 1 - p.
+    """
     weights, p = random(400, 25, seed=3).softmax(dim=-1), 0.2
     found = shaped(called(answer, weights, p), (400, 25), what="what your function returns")
     ratio = found.double() / weights.double()
@@ -64,16 +68,19 @@ def dropped(answer: Any) -> str:
         raise Wrong(f"for p = {p} a share of {share:.2f} is 0: p is the probability to be dropped.")
     if close(found.sum(dim=-1), torch.ones(400)):
         raise Wrong(
-            "every row sums to 1, so a weight that stays grows by more or less, as its neighbours are dropped."
+            "every row sums to 1, so a weight that stays grows by more or less, as its neighbours"
+            " are dropped."
         )
     kept = ratio[~zero]
     if close(kept, torch.ones_like(kept)):
         raise Wrong(
-            "the weights that stay are as they were; on average over many draws, that is too little."
+            "the weights that stay are as they were; on average over many draws, that is too"
+            " little."
         )
     if not close(kept, torch.full_like(kept, 1 / (1 - p))):
         raise Wrong(
-            "the weights that stay should all grow by one and the same factor: which makes the mean right?"
+            "the weights that stay should all grow by one and the same factor: which makes the mean"
+            " right?"
         )
     return "Each weight is dropped with probability p, and the others are divided by 1 − p."
 
@@ -103,5 +110,6 @@ def _compare(function: Any, scores: Tensor, where: str = "") -> None:
         raise Wrong(f"{where}the rows sum to 1, so nothing is left for the zero key.")
     if not close(found, expected):
         raise Wrong(
-            f"{where}these are not the weights beside a key of score 0; does its term shrink with the others?"
+            f"{where}these are not the weights beside a key of score 0; does its term shrink with"
+            " the others?"
         )

@@ -21,7 +21,10 @@ from mha_widgets.exercises._checking import (
 
 NATIVE = "_native_multi_head_attention"
 WHY = {
-    "a": "(a) takes it: inference_mode switches gradients off, 4 heads are even, and asking for weights doesn't matter",
+    "a": (
+        "(a) takes it: inference_mode switches gradients off, 4 heads are even, and asking for"
+        " weights doesn't matter"
+    ),
     "b": "(b) has 1 head, and an odd number of heads keeps a call off",
     "c": "(c) takes it: gradients are on, but neither x nor a parameter asks for one",
     "d": "(d) passes another tensor as value; an equal one is not the same one",
@@ -72,14 +75,17 @@ def block(answer: Any) -> str:
             raise Wrong("its output is not the one that the broken function returns.")
     if native.call_count == 0:
         raise Wrong(
-            "its output is right, but the fast path is not taken: are query, key and value one tensor?"
+            "its output is right, but the fast path is not taken: are query, key and value one"
+            " tensor?"
         )
     return "Normalise once, and pass that one tensor three times."
 
 
 @exercise("fast-path-3")
 def unpadded(answer: Any) -> str:
-    """A function of a module, x (N, L, E) and N lengths: the output by a NestedTensor, zeros on padding."""
+    """A function of a module, x (N, L, E) and N lengths: the output by a NestedTensor,
+    zeros on padding.
+    """
     module, x = _example()
     lengths = [2, 4, 1]
     padding = torch.arange(5) >= torch.tensor(lengths)[:, None]
@@ -97,7 +103,8 @@ def unpadded(answer: Any) -> str:
         raise Wrong("its output is not 0 on the padding.")
     if not close(output[~padding], expected[~padding]):
         raise Wrong(
-            "on the real positions its output is not what each sentence gives alone; are the lengths right?"
+            "on the real positions its output is not what each sentence gives alone; are the"
+            " lengths right?"
         )
     if not any(call.args[0].is_nested for call in native.call_args_list):
         raise Wrong("its output is right, but no NestedTensor went through the fast path.")
@@ -118,7 +125,8 @@ def first_length_of_maps(answer: Any) -> str:
         )
     if length in (8, 9):
         raise Wrong(
-            f"{length:g} compares the maps with the queries alone; queries, keys and values lie side by side, 3E."
+            f"{length:g} compares the maps with the queries alone; queries, keys and values lie"
+            " side by side, 3E."
         )
     if length != 25:
         raise Wrong("compare H · L · L with L · 3E; N is in both.")

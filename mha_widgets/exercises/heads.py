@@ -25,12 +25,15 @@ from mha_widgets.exercises._checking import (
 
 @exercise("heads-1")
 def shapes(answer: Any) -> str:
-    """The shapes of split query, weights and joined heads for N = 2, L = 5, S = 7, E = 12 and H = 3."""
+    """The shapes of split query, weights and joined heads for N = 2, L = 5, S = 7,
+    E = 12 and H = 3.
+    """
     wanted = "give three shapes: that of the split query, of the weights and of the joined heads"
     split, weights, joined = map(shape_of, several(answer, 3, wanted))
     if split == (2, 5, 3, 4):
         raise Wrong(
-            "the split query still has its heads behind the words; transpose brings them behind the batch."
+            "the split query still has its heads behind the words; transpose brings them behind the"
+            " batch."
         )
     if split[-1:] == (12,):
         raise Wrong(
@@ -39,7 +42,8 @@ def shapes(answer: Any) -> str:
     expect(split, (2, 3, 5, 4), "the split query is", "it is (N, H, L, D)")
     if weights == (2, 5, 7):
         raise Wrong(
-            "the weights have shape (2, 5, 7); there should be one map for each head: did you average?"
+            "the weights have shape (2, 5, 7); there should be one map for each head: did you"
+            " average?"
         )
     expect(
         weights,
@@ -71,7 +75,8 @@ def join(answer: Any) -> str:
         raise Wrong("the rows hold other words' features: transpose before you reshape.")
     if not close(joined, heads.transpose(1, 2).reshape(2, 7, 15)):
         raise Wrong(
-            "row l should hold the features that head 0 has for word l, then those of head 1, and so on."
+            "row l should hold the features that head 0 has for word l, then those of head 1, and"
+            " so on."
         )
     return "The head axis stands before D: head 0 first, then head 1."
 
@@ -160,9 +165,11 @@ def effects(answer: Any) -> str:
             [part @ own for part, own in zip(slices, rows, strict=True)]
         ),
     }
-    told = [hint for hint, wrong in known.items() if close(found, wrong)]
+    otherwise = (
+        "for each head, set its D features to zero and take the largest change of the output"
+    )
     raise Wrong(
-        f"{told[0] if told else 'for each head, set its D features to zero and take the largest change of the output'}."
+        next((hint for hint, wrong in known.items() if close(found, wrong)), otherwise) + "."
     )
 
 

@@ -47,7 +47,9 @@ def shapes_and_place(answer: Any) -> str:
 
 @exercise("mask-arguments-2")
 def decoder_mask(answer: Any) -> str:
-    """A function of lengths, L and num_heads: causal and padding as a boolean mask (N * H, L, L), True = blocked."""
+    """A function of lengths, L and num_heads: causal and padding as a boolean mask (N * H, L,
+    L), True = blocked.
+    """
     N, L, H = len(LENGTHS), 6, 3
     hints = {
         (N, L, L): "one table for each head too",
@@ -62,7 +64,8 @@ def decoder_mask(answer: Any) -> str:
         raise Wrong("it is the wrong way round: True must mean blocked.")
     if torch.equal(mask, (future & padding).repeat(H, 1, 1)):
         raise Wrong(
-            "this is the function as it was: when is a cell blocked, and which sentence has table 1?"
+            "this is the function as it was: when is a cell blocked, and which sentence has"
+            " table 1?"
         )
     if torch.equal(mask, (future & padding).repeat_interleave(H, dim=0)):
         raise Wrong(
@@ -70,7 +73,8 @@ def decoder_mask(answer: Any) -> str:
         )
     if torch.equal(mask, (future | padding).repeat(H, 1, 1)):
         raise Wrong(
-            "the right cells are blocked now, but table 1 belongs to sentence 0, head 1, and yours is of sentence 1."
+            "the right cells are blocked now, but table 1 belongs to sentence 0, head 1, and yours"
+            " is of sentence 1."
         )
     if not torch.equal(mask, right):
         table, row, column = (mask != right).nonzero()[0].tolist()
@@ -86,7 +90,9 @@ def decoder_mask(answer: Any) -> str:
 
 @exercise("mask-arguments-3")
 def distance_mask(answer: Any) -> str:
-    """A function of N, L and slopes: minus slope times distance, (N * H, L, L), the heads of a sentence side by side."""
+    """A function of N, L and slopes: minus slope times distance, (N * H, L, L),
+    the heads of a sentence side by side.
+    """
     N, L, H = 2, 5, len(SLOPES)
     hints = {
         (H, L, L): "N copies of it, one for each sentence",

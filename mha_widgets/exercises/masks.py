@@ -26,11 +26,13 @@ def which_fit(answer: Any) -> str:
         raise Wrong(f"{sorted(strange)[0]} is none of the five.")
     if wrong := sorted(found & REFUSED.keys()):
         raise Wrong(
-            f"{wrong[0]} does not fit: counted from the right, {REFUSED[wrong[0]]}, and neither is 1."
+            f"{wrong[0]} does not fit: counted from the right, {REFUSED[wrong[0]]}, and neither"
+            " is 1."
         )
     if missing := sorted(FITTING - found):
         raise Wrong(
-            f"{len(missing)} more: compare from the right; an axis fits if it is equal, 1, or not there."
+            f"{len(missing)} more: compare from the right; an axis fits if it is equal, 1, or not"
+            " there."
         )
     return "(3, 4, 6) is the ambiguous one: its 3 meets H, so it is a table for each head."
 
@@ -58,7 +60,9 @@ def repaired(answer: Any) -> str:
 
 @exercise("masks-3")
 def who_depends_on_whom(answer: Any) -> str:
-    """Two maps (6, 6) of what flows: behind a padding mask, and through two layers with a window of 1."""
+    """Two maps (6, 6) of what flows: behind a padding mask,
+    and through two layers with a window of 1.
+    """
     maps = several(answer, 2, "give two maps, (a, b)")
     padded, near = (
         shaped(one, (6, 6), what=f"map {name}") != 0 for one, name in zip(maps, "ab", strict=True)
@@ -78,5 +82,6 @@ def _compare(name: str, found: Tensor, right: Tensor) -> None:
         row, column = (found != right).nonzero()[0].tolist()
         said = "depends" if found[row, column] else "does not depend"
         raise Wrong(
-            f"map {name} says that output {row} {said} on word {column}; a row is an output, a column its source."
+            f"map {name} says that output {row} {said} on word {column}; a row is an output, a"
+            " column its source."
         )

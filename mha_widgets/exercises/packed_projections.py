@@ -41,7 +41,8 @@ def rows(answer: Any) -> str:
             raise Wrong(f"({name}) is not {found}: the last row is excluded, as in a slice.")
         if found != right:
             raise Wrong(
-                f"({name}) is not {found}: its third starts at row {third}, and each head has 4 rows."
+                f"({name}) is not {found}: its third starts at row {third}, and each head has 4"
+                " rows."
             )
     return "Heads take the rows of a third in order, D each."
 
@@ -67,7 +68,9 @@ def _module() -> nn.MultiheadAttention:
 
 
 def _changed(function: Any, module: nn.MultiheadAttention) -> nn.MultiheadAttention:
-    """Call a function that changes a module in place, and may return nothing, or another module in its place."""
+    """Call a function that changes a module in place, and may return nothing,
+    or another module in its place.
+    """
 
     def run(module: nn.MultiheadAttention) -> tuple[Any, bool]:
         return function(module), True
@@ -78,7 +81,9 @@ def _changed(function: Any, module: nn.MultiheadAttention) -> nn.MultiheadAttent
 
 @exercise("packed-projections-2")
 def swapped(answer: Any) -> str:
-    """A function of a module of two heads that exchanges them, in place or in the module that it returns."""
+    """A function of a module of two heads that exchanges them,
+    in place or in the module that it returns.
+    """
     module, x = _module(), 2 * random(2, 5, 8, seed=9)
     output, maps = module(x, x, x, average_attn_weights=False)
     bias = module.out_proj.bias.clone()
@@ -93,11 +98,15 @@ def swapped(answer: Any) -> str:
     if not close(swapped_output, output):
         if swapped_module.out_proj.bias is None or not close(swapped_module.out_proj.bias, bias):
             raise Wrong(
-                "the bias of out_proj changed too; it is added to what comes out, which belongs to no head."
+                "the bias of out_proj changed too; it is added to what comes out, which belongs to"
+                " no head."
             )
         hint = "do the values move along, and are the slices of out_proj rows or columns?"
         raise Wrong(f"the maps are right, but the output moved; {hint}")
-    return "Rows of the projections, their biases, and columns of out_proj: then the order of the heads doesn't count."
+    return (
+        "Rows of the projections, their biases, and columns of out_proj: then the order of the"
+        " heads doesn't count."
+    )
 
 
 @exercise("packed-projections-3")
@@ -119,15 +128,18 @@ def to_packed(answer: Any) -> str:
                 "this goes the other way, from torch's order to head by head": undone.reshape(
                     shape
                 ),
-                "each third is in torch's place, but not its rows: head 0 first, D rows of it": dealt.reshape(
-                    shape
+                "each third is in torch's place, but not its rows: head 0 first, D rows of it": (
+                    dealt.reshape(shape)
                 ),
             }
             told = [hint for hint, wrong in known.items() if close(found, wrong)]
             hint = (
                 told[0]
                 if told
-                else "the D rows of a head's query stay together, and so do those of its key and value"
+                else (
+                    "the D rows of a head's query stay together, and so do those of its key and"
+                    " value"
+                )
             )
             raise Wrong(
                 f"what it returns for {what} of {num_heads} heads is not in torch's order: {hint}."
@@ -163,10 +175,12 @@ def restarted(answer: Any) -> str:
         largest, spread = third.abs().max(), third.std() * math.sqrt(3)
         if largest <= bounds[3 * E] * 1.001:
             raise Wrong(
-                f"{name} is still within ±{bounds[3 * E]:.3f}, the bound for 3E rows; a matrix (E, E) has a larger one."
+                f"{name} is still within ±{bounds[3 * E]:.3f}, the bound for 3E rows; a matrix (E,"
+                " E) has a larger one."
             )
         if not 0.95 * bounds[E] < spread < 1.05 * bounds[E] or largest > bounds[E] * 1.001:
             raise Wrong(
-                f"the largest number of {name} is {largest:.3f}; drawn evenly, all should lie within ±{bounds[E]:.3f}."
+                f"the largest number of {name} is {largest:.3f}; drawn evenly, all should lie"
+                f" within ±{bounds[E]:.3f}."
             )
     return "All three now start as matrices of their own, and the scores spread by 1."

@@ -27,7 +27,9 @@ from mha_widgets.kit.sentence import W_K, W_Q, X
 
 @exercise("projections-1")
 def shapes(answer: Any) -> str:
-    """The shapes of query, weights and output for x (2, 5, 8), y (2, 7, 6) and matrices (3, 8), (3, 6), (4, 6)."""
+    """The shapes of query, weights and output for x (2, 5, 8), y (2, 7, 6) and matrices (3, 8),
+    (3, 6), (4, 6).
+    """
     wanted = "give three shapes: that of the query, of the weights and of the output"
     query, weights, output = map(shape_of, several(answer, 3, wanted))
     if query == (2, 5, 8):
@@ -35,7 +37,8 @@ def shapes(answer: Any) -> str:
     expect(query, (2, 5, 3), "the query is", "x @ w_q.T changes the last size only")
     if weights == (2, 7, 5):
         raise Wrong(
-            "the weights have a row for each query and a column for each key, not the other way round."
+            "the weights have a row for each query and a column for each key, not the other way"
+            " round."
         )
     expect(
         weights,
@@ -82,7 +85,8 @@ def _agrees(
     output = shaped(called(function, *inputs), expected.shape, what=f"its output {where}")
     if not close(output, expected):
         raise Wrong(
-            f"its output {where} differs from the right one by {(output - expected).abs().max():.2g}: {hint}"
+            f"its output {where} differs from the right one by"
+            f" {(output - expected).abs().max():.2g}: {hint}"
         )
 
 
@@ -95,15 +99,18 @@ def looks_at_on(answer: Any) -> str:
     changed = [row for row in (0, 2, 3, 4) if not close(new[row], old[row])]
     if turned[1, 3] > 0.9 and (changed or new[1, 3] <= 0.9):
         raise Wrong(
-            "your w_q is transposed: a row for each feature of the query, a column for each feature of the word."
+            "your w_q is transposed: a row for each feature of the query, a column for each feature"
+            " of the word."
         )
     if changed:
         raise Wrong(
-            f"word {changed[0]} looks elsewhere too: change only the column of the feature that cat has."
+            f"word {changed[0]} looks elsewhere too: change only the column of the feature that cat"
+            " has."
         )
     if not new[1, 3] > 0.9:
         raise Wrong(
-            f"cat gives {new[1, 3]:.2f} to on; it should be more than 0.9. By which feature is on found?"
+            f"cat gives {new[1, 3]:.2f} to on; it should be more than 0.9. By which feature is on"
+            " found?"
         )
     return f"cat gives {new[1, 3]:.2f} to on: a column says what a feature of the word asks for."
 

@@ -24,14 +24,17 @@ from mha_widgets.exercises._checking import (
 
 @exercise("scaled-dot-product-attention-1")
 def shapes(answer: Any) -> str:
-    """The shapes of weights and output for query (2, 3, 5, 8), key (2, 3, 7, 8) and value (2, 3, 7, 4)."""
+    """The shapes of weights and output for query (2, 3, 5, 8), key (2, 3, 7, 8) and value (2, 3,
+    7, 4).
+    """
     weights, output = map(
         shape_of,
         several(answer, 2, "give two shapes: that of the weights, then that of the output"),
     )
     if weights == (2, 3, 7, 5):
         raise Wrong(
-            "the weights have a row for each query and a column for each key, not the other way round."
+            "the weights have a row for each query and a column for each key, not the other way"
+            " round."
         )
     expect(
         weights,
@@ -64,7 +67,8 @@ def _agrees(function: Callable[..., Any], inputs: list[Tensor], where: str, hint
         raise Wrong(f"its output {where} holds NaN: {hint}")
     if not close(output, expected):
         raise Wrong(
-            f"its output {where} differs from torch by {(output - expected).abs().max():.2g}: {hint}"
+            f"its output {where} differs from torch by {(output - expected).abs().max():.2g}:"
+            f" {hint}"
         )
 
 
@@ -97,14 +101,20 @@ class _Watching(TorchFunctionMode):
 
 @exercise("scaled-dot-product-attention-3")
 def in_halves(answer: Any) -> str:
-    """A function of query, key and value that looks at three keys at a time: keys 0 to 2, then 3 to 5."""
-    hint = "are the scores scaled, does what was summed before shrink when a larger score comes, and do you divide at the end?"
+    """A function of query, key and value that looks at three keys at a time: keys 0 to 2,
+    then 3 to 5.
+    """
+    hint = (
+        "are the scores scaled, does what was summed before shrink when a larger score comes, and"
+        " do you divide at the end?"
+    )
     with _Watching() as watching:
         _agrees(answer, _inputs(S=6), "for 6 keys", hint)
     hint = "subtract the largest score so far before you take exponentials."
     _agrees(answer, _inputs(S=6, scale=40.0), "for large scores", hint)
     if watching.shapes & {(5, 6), (6, 5), (6,)}:
         raise Wrong(
-            "its output is right, but there was a score for each of the 6 keys at once; look at three keys at a time."
+            "its output is right, but there was a score for each of the 6 keys at once; look at"
+            " three keys at a time."
         )
     return "At no time did all the weights, (L, S), exist: this is how fast attention saves memory."

@@ -23,7 +23,9 @@ FIRST_SIZE, SIZES = 64, (2, 4, 8, 16, 32, 64, 128)
 
 @exercise("softmax-and-scaling-1")
 def spreads(answer: Any) -> str:
-    """The standard deviation before and after the division, of entries with standard deviation 2 and E = 64."""
+    """The standard deviation before and after the division,
+    of entries with standard deviation 2 and E = 64.
+    """
     before, after = map(as_number, several(answer, 2, "give two numbers, (before, after)"))
     if abs(before - 1024) < 50:
         raise Wrong("1024 is the variance; its root is asked for.")
@@ -44,7 +46,9 @@ def spreads(answer: Any) -> str:
 
 @exercise("softmax-and-scaling-2")
 def attend(answer: Any) -> str:
-    """A function attend(query, key, value) that scales by its features, with and without a batch."""
+    """A function attend(query, key, value) that scales by its features,
+    with and without a batch.
+    """
     generator = torch.Generator().manual_seed(0)
     for front, S, E in (((), 4, 4), ((), 7, 4), ((2,), 7, 4), ((2, 3), 5, 9)):
         inputs = [
@@ -55,7 +59,10 @@ def attend(answer: Any) -> str:
             called(answer, *inputs), expected.shape, what=f"its output for S = {S} and E = {E}"
         )
         if not close(output, expected):
-            off = f"its output for S = {S} and E = {E} differs from torch by {(output - expected).abs().max():.2g}"
+            off = (
+                f"its output for S = {S} and E = {E} differs from torch by"
+                f" {(output - expected).abs().max():.2g}"
+            )
             raise Wrong(f"{off}: how many products does one score add up?")
     return (
         "The last axis of query and key is E, however many axes stand in front. Its test had S = E."
@@ -71,7 +78,8 @@ def temperature(answer: Any) -> str:
     left = torch.special.entr((SAT_SCORES / found).softmax(dim=-1)).sum().exp().item()
     if abs(left - 4) > 0.02:
         raise Wrong(
-            f"at {found:g} there are {left:.2f} effective keys: go {'hotter' if left < 4 else 'colder'}."
+            f"at {found:g} there are {left:.2f} effective keys: go"
+            f" {'hotter' if left < 4 else 'colder'}."
         )
     return f"At {found:.2f} there are {left:.2f} effective keys."
 
@@ -84,8 +92,12 @@ def first_size(answer: Any) -> str:
         raise Wrong(f"{size:g} is none of {', '.join(map(str, SIZES))}.")
     if size < FIRST_SIZE:
         raise Wrong(
-            f"at E = {size:g} the median row has more than 2 keys left: are there 64 keys, and no scale?"
+            f"at E = {size:g} the median row has more than 2 keys left: are there 64 keys, and no"
+            " scale?"
         )
     if size > FIRST_SIZE:
         raise Wrong(f"at E = {size:g} it has fewer than 2, but so it has before that.")
-    return "Four times the keys don't help for long: without the scale 64 features are enough for chance to decide."
+    return (
+        "Four times the keys don't help for long: without the scale 64 features are enough for"
+        " chance to decide."
+    )

@@ -40,7 +40,9 @@ def fates(answer: Any) -> str:
 
 @exercise("when-it-goes-wrong-2")
 def attends(answer: Any) -> str:
-    """A function of a module, x (N, L, E) and left padding (N, L): causal output and weights (N, L, S), no NaN."""
+    """A function of a module, x (N, L, E) and left padding (N, L): causal output and weights (N,
+    L, S), no NaN.
+    """
     module, x, padding = _left_padded()
     plain = deepcopy(module)
     made = called(answer, module, x, padding)
@@ -54,7 +56,8 @@ def attends(answer: Any) -> str:
     N, L, E = x.shape
     if not isinstance(output, Tensor) or not output.requires_grad:
         raise Wrong(
-            "your output has no gradient; don't call detach or no_grad, since the module is trained with it."
+            "your output has no gradient; don't call detach or no_grad, since the module is trained"
+            " with it."
         )
     shaped(output, (N, L, E), what="your output")
     shaped(
@@ -81,18 +84,22 @@ def attends(answer: Any) -> str:
             raise Wrong(f"the real words of sentence {n} don't see what they saw before; {hint}")
         if not close(output[n, words], alone):
             raise Wrong(
-                f"the output for the real words of sentence {n} is not what the sentence gives alone."
+                f"the output for the real words of sentence {n} is not what the sentence gives"
+                " alone."
             )
     if not _finite_gradients(output[~padding], module):
         raise Wrong(
-            "the gradients are still NaN: what is cleaned after the softmax comes too late on the way back."
+            "the gradients are still NaN: what is cleaned after the softmax comes too late on the"
+            " way back."
         )
     return "Every row has a key now, and nobody reads those of the padding."
 
 
 @exercise("when-it-goes-wrong-3")
 def vectors(answer: Any) -> str:
-    """A function of a module, x (N, L, E) and attention_mask (N, L): the mean output of the real words, (N, E)."""
+    """A function of a module, x (N, L, E) and attention_mask (N, L):
+    the mean output of the real words, (N, E).
+    """
     module, x, padding = _left_padded()
     mask = (~padding).long()
     mask = torch.cat(
@@ -120,12 +127,14 @@ def vectors(answer: Any) -> str:
             ):
                 raise Wrong("the mean still counts the rows of padding: they have outputs too.")
             raise Wrong(
-                f"the vector of sentence {n} is not the mean of its real words; is padding blocked, True in the mask?"
+                f"the vector of sentence {n} is not the mean of its real words; is padding blocked,"
+                " True in the mask?"
             )
         if not close(found[-1], torch.zeros_like(found[-1])):
             got = "NaN" if found[-1].isnan().any() else "no vector of zeros"
             raise Wrong(
-                f"{mode} the sentence without a word gives {got}: leave it a key, and don't divide by 0."
+                f"{mode} the sentence without a word gives {got}: leave it a key, and don't divide"
+                " by 0."
             )
         made = (
             torch.stack(list(made))
@@ -134,11 +143,13 @@ def vectors(answer: Any) -> str:
         )
         if training and (not isinstance(made, Tensor) or not made.requires_grad):
             raise Wrong(
-                "the vectors are right, but no gradient comes back; don't call detach or no_grad in training."
+                "the vectors are right, but no gradient comes back; don't call detach or no_grad in"
+                " training."
             )
         if training and not _finite_gradients(made, given):
             raise Wrong(
-                "the vectors are right, but the gradients are NaN: cleaned outputs come too late, leave a key before."
+                "the vectors are right, but the gradients are NaN: cleaned outputs come too late,"
+                " leave a key before."
             )
     return "Each word meets real words only, and an empty sentence harms nobody."
 
@@ -164,5 +175,7 @@ def _repeated(module: nn.MultiheadAttention, x: Tensor, padding: Tensor, weights
 
 
 def _causal_alone(module: nn.MultiheadAttention, words: Tensor) -> tuple[Tensor, Tensor]:
-    """Return output and weights of one sentence without padding, each word seeing itself and those before it."""
+    """Return output and weights of one sentence without padding,
+    each word seeing itself and those before it.
+    """
     return module(words, words, words, attn_mask=torch.ones(len(words), len(words)).triu(1).bool())

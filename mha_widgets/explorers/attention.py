@@ -73,7 +73,8 @@ class Attention(Explorer):
 
     Raises:
         TypeError: something other than tensors and lists of strings.
-        ValueError: shapes that don't fit, numbers that aren't finite, or too few or too many tokens.
+        ValueError: shapes that don't fit, numbers that aren't finite, or too few or too many
+            tokens.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.2.1.
 
@@ -82,7 +83,10 @@ class Attention(Explorer):
     """
 
     title = "Scaled dot-product attention, step by step"
-    prompt = "Try: follow one row through the steps. Which key's value does its output resemble in the end?"
+    prompt = (
+        "Try: follow one row through the steps. Which key's value does its output resemble in the"
+        " end?"
+    )
 
     @fresh_torch()
     def __init__(
@@ -104,7 +108,8 @@ class Attention(Explorer):
                 n for n, t in (("query", query), ("key", key), ("value", value)) if t is None
             ]
             raise ValueError(
-                f"Attention got no {' and no '.join(missing)}; pass query, key and value, or none of them."
+                f"Attention got no {' and no '.join(missing)}; pass query, key and value, or none"
+                " of them."
             )
         self.query = matrix("query", query, "(L, E)")
         self.key = matrix("key", key, "(S, E)")
@@ -131,14 +136,19 @@ class Attention(Explorer):
         }
 
     def _check(self) -> None:
-        shapes = f"query {tuple(self.query.shape)}, key {tuple(self.key.shape)} and value {tuple(self.value.shape)}"
+        shapes = (
+            f"query {tuple(self.query.shape)}, key {tuple(self.key.shape)} and value"
+            f" {tuple(self.value.shape)}"
+        )
         if self.query.shape[1] != self.key.shape[1]:
             raise ValueError(
-                f"Got {shapes}; query and key need the same last size E: a dot product pairs their entries."
+                f"Got {shapes}; query and key need the same last size E: a dot product pairs their"
+                " entries."
             )
         if len(self.key) != len(self.value):
             raise ValueError(
-                f"Got {shapes}; key and value need the same length S: every key comes with one value."
+                f"Got {shapes}; key and value need the same length S: every key comes with one"
+                " value."
             )
 
     @fresh_torch()
@@ -312,10 +322,16 @@ def _told_scores(r: Record) -> tuple[Fact, ...]:
     return (
         (
             *(quoted(r.rows[row], "query"), " · ", quoted(r.columns[best], "key"), " = "),
-            f"{summed(terms)} = {format_number(r.scores[row, best])}, the largest score of its row.",
+            (
+                f"{summed(terms)} = {format_number(r.scores[row, best])}, the largest score of its"
+                " row."
+            ),
         ),
         (
-            f"One dot product for each query and key: {len(r.rows)} × {len(r.columns)} = {r.scores.size} scores.",
+            (
+                f"One dot product for each query and key: {len(r.rows)} × {len(r.columns)} ="
+                f" {r.scores.size} scores."
+            ),
         ),
     )
 
@@ -330,10 +346,16 @@ def _told_scale(r: Record) -> tuple[Fact, ...]:
                 quoted(r.columns[best], "key"),
                 f": {format_number(r.scores[row, best])} ÷ √{E}",
             ),
-            f" = {format_number(r.scores[row, best])} ÷ {format_number(math.sqrt(E))} = {format_number(r.scaled[row, best])}.",
+            (
+                f" = {format_number(r.scores[row, best])} ÷ {format_number(math.sqrt(E))} ="
+                f" {format_number(r.scaled[row, best])}."
+            ),
         ),
         (
-            f"Dot products of {E} entries spread about √{E} times as wide as one; dividing keeps the softmax from saturating.",
+            (
+                f"Dot products of {E} entries spread about √{E} times as wide as one; dividing"
+                " keeps the softmax from saturating."
+            ),
         ),
     )
 

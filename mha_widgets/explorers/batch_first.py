@@ -83,8 +83,8 @@ class BatchFirst(Explorer):
 
     Raises:
         TypeError: something other than a module, a tensor and lists of strings.
-        ValueError: one without the other, a module of other than self-attention, more than 48 words,
-            or sizes that don't fit.
+        ValueError: one without the other, a module of other than self-attention, more than 48
+            words, or sizes that don't fit.
 
     Source: ``batch_first`` in https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
 
@@ -113,7 +113,8 @@ class BatchFirst(Explorer):
         N, L, _ = self.x.shape
         if N * L > MOST_WORDS:
             raise ValueError(
-                f"x holds {N} × {L} = {N * L} words, too many for one map; pass at most {MOST_WORDS}: x[:n, :l]."
+                f"x holds {N} × {L} = {N * L} words, too many for one map; pass at most"
+                f" {MOST_WORDS}: x[:n, :l]."
             )
         self.tokens = batch.sentences(tokens, N, L)
         self.controls = {
@@ -137,7 +138,9 @@ class BatchFirst(Explorer):
 
     @fresh_torch()
     def compute(self, **state: Any) -> Record:
-        """Return what the module makes of the data, and what an edit changes, of one complete state."""
+        """Return what the module makes of the data, and what an edit changes,
+        of one complete state.
+        """
         module = copy.copy(self.module)
         module.batch_first = state["batch_first"]
         batch_dim = 0 if state["data"] == LAYOUTS[0] else 1
@@ -170,7 +173,9 @@ class BatchFirst(Explorer):
         )
 
     def draw(self, record: Record) -> go.Figure:
-        """Draw the data with the sequences that the module sees in them, the weights, and what moves."""
+        """Draw the data with the sequences that the module sees in them, the weights,
+        and what moves.
+        """
         return panels.draw([_data(record), _weights(record), _change(record)])
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
@@ -185,7 +190,9 @@ class BatchFirst(Explorer):
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
-        """Return a program that makes ``x``, ``weights``, ``output`` and ``change`` of a complete state."""
+        """Return a program that makes ``x``, ``weights``,
+        ``output`` and ``change`` of a complete state.
+        """
         N, L, _ = self.x.shape
         batch_first, first = state["batch_first"], state["data"] == LAYOUTS[0]
         lines = ["import torch", "from torch import nn"]
@@ -321,9 +328,11 @@ def _shapes(r: Record) -> Fact:
     sequences, length, _ = r.weights.shape
     E, H = r.x.shape[-1], r.num_heads
     return (
-        f"Inside: q, k, v (N, H, L, D) = {(sequences, H, length, E // H)} → "
-        f"scores (N, H, L, S) = {(sequences, H, length, length)} → weights (N, L, S) = {r.weights.shape}. "
-        f"Outside: x and output are {r.output.shape} either way.",
+        (
+            f"Inside: q, k, v (N, H, L, D) = {(sequences, H, length, E // H)} → scores (N, H, L, S)"
+            f" = {(sequences, H, length, length)} → weights (N, L, S) = {r.weights.shape}. Outside:"
+            f" x and output are {r.output.shape} either way."
+        ),
     )
 
 
@@ -333,7 +342,10 @@ def _first_size(r: Record) -> Fact:
         return ("With one sentence of one word both layouts are the same.",)
     if N == L:
         return (
-            f"weights.shape[0] is {found} either way, since N = L = {N}: only an edit tells the layouts apart.",
+            (
+                f"weights.shape[0] is {found} either way, since N = L = {N}: only an edit tells the"
+                " layouts apart."
+            ),
         )
     if found == N:
         return (f"weights.shape[0] is {found}, your batch size, as it must be.",)
@@ -355,11 +367,17 @@ def _edit(r: Record) -> Fact:
     most += most >= r.edit
     if r.right:
         return (
-            f"Editing sentence {r.edit} {own} and those of the other sentences by {format_number(others.max())}.",
+            (
+                f"Editing sentence {r.edit} {own} and those of the other sentences by"
+                f" {format_number(others.max())}."
+            ),
         )
     if not others.max():
         return (
-            f"Editing sentence {r.edit} {own} and, with these numbers, no others: look at who looks at whom.",
+            (
+                f"Editing sentence {r.edit} {own} and, with these numbers, no others: look at who"
+                " looks at whom."
+            ),
         )
     return (
         *(
@@ -373,10 +391,16 @@ def _edit(r: Record) -> Fact:
 def _advice(r: Record) -> Fact:
     if r.right:
         return (
-            "In your own code, look at weights.shape[0] with N ≠ L, or edit one sentence and watch the others.",
+            (
+                "In your own code, look at weights.shape[0] with N ≠ L, or edit one sentence and"
+                " watch the others."
+            ),
         )
     if r.batch_first:
         return ("The cure: x.transpose(0, 1), or a module with batch_first=False.",)
     return (
-        "The cure: nn.MultiheadAttention(…, batch_first=True), or x.transpose(0, 1). The default is batch_first=False.",
+        (
+            "The cure: nn.MultiheadAttention(…, batch_first=True), or x.transpose(0, 1). The"
+            " default is batch_first=False."
+        ),
     )

@@ -31,16 +31,17 @@ layer.self_attn.in_proj_weight.data = torch.eye(4)[reads].kron(torch.eye(6))
 layer.self_attn.out_proj.weight.data = torch.ones(1).diag(-3).kron(0.3 * torch.eye(6))  # head 0 writes the word before
 model = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False).eval().requires_grad_(False)
 words, place, none = torch.eye(6)[[0, 1, 2, 3, 0, 4]], torch.eye(6), torch.zeros(6, 6)
-batches = [torch.cat([words, *where, none], 1)[None] for where in ([place, place.roll(-1, 1)], [none, none])]  # (N, L, E)"""
+batches = [torch.cat([words, *where, none], 1)[None] for where in ([place, place.roll(-1, 1)], [none, none])]  # (N, L, E)"""  # noqa: E501
 HOOKS = """attention, kept = model.{path}, []
 asked = dict(need_weights=True, average_attn_weights=False)  # which the layer itself does not ask for
 attention.register_forward_pre_hook(lambda module, args, options: (args, options | asked), with_kwargs=True)
 attention.register_forward_hook(lambda module, args, output: kept.append(output[1]))
 model(batches[{call}])
-weights = kept[0]  # (N, H, L, S)"""
+weights = kept[0]  # (N, H, L, S)"""  # noqa: E501
 MADE = (
-    "Made by hand, not trained: both layers have the same weights. Head 0 writes into each word the one before "
-    "(into the first the last), and head 1 looks for that; in call 1 no word knows its place."
+    "Made by hand, not trained: both layers have the same weights. Head 0 writes into each word the"
+    " one before (into the first the last), and head 1 looks for that; in call 1 no word knows its"
+    " place."
 )
 
 
@@ -72,9 +73,11 @@ class CapturedMaps(Explorer):
     """Shows what ``capture`` collected from a model.
 
     Args:
-        captured: what ``capture(model)`` gave, after the model has run; of a small encoder if not given.
-        tokens: labels for the positions. Maps of another size get numbers, and so do those of a sequence that
-            looks at another one of its length, since there is no telling whose labels these are.
+        captured: what ``capture(model)`` gave, after the model has run; of a small encoder if not
+            given.
+        tokens: labels for the positions. Maps of another size get numbers, and so do those of a
+            sequence that looks at another one of its length, since there is no telling whose labels
+            these are.
 
     Raises:
         TypeError: something else than what ``capture`` gives, or tokens that are no list.
@@ -91,7 +94,10 @@ class CapturedMaps(Explorer):
     """
 
     title = "The heads of a whole model"
-    prompt = "Try: go from the first layer to the second. Which head has a habit only there, and whose work does it build on?"
+    prompt = (
+        "Try: go from the first layer to the second. Which head has a habit only there, and whose"
+        " work does it build on?"
+    )
 
     @fresh_torch()
     def __init__(
@@ -117,7 +123,8 @@ class CapturedMaps(Explorer):
         }
         if not self._captured:
             raise ValueError(
-                "No call was captured; run the model within the block: with capture(model) as captured: model(x)."
+                "No call was captured; run the model within the block: with capture(model) as"
+                " captured: model(x)."
             )
         every = [weights for calls in self._captured.values() for weights in calls]
         self._tokens = (
@@ -137,9 +144,11 @@ class CapturedMaps(Explorer):
                 "Call", max(map(len, self._captured.values())), "Which call of the module."
             ),
             "sample": _range("Sample", N, "Which sequence of the batch."),
-            "head": Choice("Head", ("all", *range(H)), "all", "Which heads are drawn.")
-            if H <= MOST_TOGETHER
-            else _range("Head", H, "Which head is drawn."),
+            "head": (
+                Choice("Head", ("all", *range(H)), "all", "Which heads are drawn.")
+                if H <= MOST_TOGETHER
+                else _range("Head", H, "Which head is drawn.")
+            ),
             "row": _range("Query row", L, "The query to look at."),
         }
 
@@ -211,7 +220,10 @@ class CapturedMaps(Explorer):
         """Return the shape, what the heads look at, and the look of one query."""
         facts: list[Fact] = [
             (
-                f"{record.path or 'the model'}: weights (N, H, L, S) = {record.weights.shape}, before dropout.",
+                (
+                    f"{record.path or 'the model'}: weights (N, H, L, S) = {record.weights.shape},"
+                    " before dropout."
+                ),
             )
         ]
         if any(np.isnan(weights).any() for weights in record.maps.values()):
@@ -233,7 +245,10 @@ class CapturedMaps(Explorer):
         if (high, wide) != (1, 1):
             facts.append(
                 (
-                    f"Each cell shows the largest weight of {high} × {wide}; captured[path] holds all of them.",
+                    (
+                        f"Each cell shows the largest weight of {high} × {wide}; captured[path]"
+                        " holds all of them."
+                    ),
                 )
             )
         if record.made:
@@ -244,7 +259,8 @@ class CapturedMaps(Explorer):
     def code(self, **state: Any) -> str:
         """Return a program that makes ``weights`` of a complete state."""
         if self._own:
-            return f"# captured is your own\nweights = captured[{state['module']!r}][{state['call']}]  # (N, H, L, S)"
+            weights = f"captured[{state['module']!r}][{state['call']}]"
+            return f"# captured is your own\nweights = {weights}  # (N, H, L, S)"
         path = state["module"].replace(".0.", "[0].").replace(".1.", "[1].")
         return f"{SETTING}\n{HOOKS.format(path=path, call=state['call'])}"
 
@@ -262,7 +278,10 @@ def _example() -> Captured:
 def _prompt(modules: int, heads: int) -> str:
     """Return what to try with maps of the reader's own: only what they have."""
     if modules > 1:
-        return "Try: go from the first module to the last. Do the heads go on looking at the same places?"
+        return (
+            "Try: go from the first module to the last. Do the heads go on looking at the same"
+            " places?"
+        )
     if heads > 1:
         return "Try: move the query row. Is it always the same head that looks most sharply?"
     return "Try: move the query row. Which key does each query look at most?"
@@ -275,8 +294,8 @@ def _range(label: str, size: int, what: str) -> Range:
 def _checked(path: str, weights: Tensor) -> Tensor:
     if 0 in weights.shape:
         raise ValueError(
-            f"A call of {path!r} has weights (N, H, L, S) = {tuple(weights.shape)}, nothing to look at; "
-            "run the model on at least one sequence, with at least one position."
+            f"A call of {path!r} has weights (N, H, L, S) = {tuple(weights.shape)}, nothing to look"
+            " at; run the model on at least one sequence, with at least one position."
         )
     return weights
 
@@ -288,7 +307,8 @@ def _fitting(tokens: Any, sizes: set[int]) -> tuple[str, ...]:
     tokens = list(tokens)
     if len(tokens) not in sizes:
         raise ValueError(
-            f"tokens has {len(tokens)} entries, but the maps have {_or(sizes)} positions; pass one for each."
+            f"tokens has {len(tokens)} entries, but the maps have {_or(sizes)} positions; pass one"
+            " for each."
         )
     return labels("tokens", tokens, len(tokens), "positions")
 

@@ -96,7 +96,10 @@ class DotProduct(Explorer):
     """
 
     title = "The dot product: direction times length"
-    prompt = "Try: point the query straight at one key, then make that key shorter and the other longer. Which of the two wins?"
+    prompt = (
+        "Try: point the query straight at one key, then make that key shorter and the other longer."
+        " Which of the two wins?"
+    )
 
     @fresh_torch()
     def __init__(
@@ -106,7 +109,8 @@ class DotProduct(Explorer):
         self.names = labels("names", names, 2, "keys")
         if len({QUERY, *self.names}) < 3:
             raise ValueError(
-                f"names are {self.names}; pass two different ones, neither of them {QUERY!r}: the query has that."
+                f"names are {self.names}; pass two different ones, neither of them {QUERY!r}: the"
+                " query has that."
             )
         first, second = self.names
         self.controls = {
@@ -146,7 +150,9 @@ class DotProduct(Explorer):
         )
 
     def draw(self, record: Record) -> go.Figure:
-        """Draw the arrows, with the keys' shadows on the query's line, then the scores and the shares."""
+        """Draw the arrows, with the keys' shadows on the query's line,
+        then the scores and the shares.
+        """
         most = LENGTHS[-1] ** 2 * 1.2
         scores = {"q·k": (record.clean.round(2), "key")}
         weights = {"share": (record.weights.astype(float).round(2), "key")}
@@ -176,7 +182,9 @@ class DotProduct(Explorer):
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
-        """Return a program that makes ``query``, ``key``, ``scores`` and ``weights`` of a complete state."""
+        """Return a program that makes ``query``, ``key``,
+        ``scores`` and ``weights`` of a complete state.
+        """
         keys = zip((state["length_a"], state["length_b"]), self.directions, strict=True)
         return "\n".join(
             [
@@ -188,8 +196,14 @@ class DotProduct(Explorer):
                 "    return length * torch.tensor([math.cos(angle), math.sin(angle)])",
                 "",
                 f"query = arrow({state['length']}, {state['angle']})  # (E,) = (2,)",
-                f"key = torch.stack([{', '.join(f'arrow{polar}' for polar in keys)}])  # (S, E) = (2, 2)",
-                "scores = key @ query  # one dot product for each key; attention divides them by √E",
+                (
+                    f"key = torch.stack([{', '.join(f'arrow{polar}' for polar in keys)}])  # (S, E)"
+                    " = (2, 2)"
+                ),
+                (
+                    "scores = key @ query  # one dot product for each key; attention divides them"
+                    " by √E"
+                ),
                 "weights = scores.softmax(dim=-1)",
             ]
         )
@@ -285,7 +299,10 @@ def _product(record: Record, index: int) -> Fact:
         if score == 0
         else ""
     )
-    sizes = f"{format_number(record.length)} × {format_number(record.lengths[index])} × cos {format_number(angle)}°"
+    sizes = (
+        f"{format_number(record.length)} × {format_number(record.lengths[index])} × cos"
+        f" {format_number(angle)}°"
+    )
     return (
         Word("query", "query"),
         " · ",
@@ -336,6 +353,9 @@ def _sharpened(record: Record) -> Fact:
     lead = abs(record.clean[0] - record.clean[1]) / record.length
     few, many = (1 / (1 + math.exp(-lead * length)) for length in (LENGTHS[0], LENGTHS[-1]))
     return (
-        f"Lengthening the query sharpens the shares and never swaps them: {record.names[int(record.clean.argmax())]} "
-        f"has {few:.2f} at length {LENGTHS[0]} and {many:.2f} at {LENGTHS[-1]}.",
+        (
+            "Lengthening the query sharpens the shares and never swaps them:"
+            f" {record.names[int(record.clean.argmax())]} has {few:.2f} at length {LENGTHS[0]} and"
+            f" {many:.2f} at {LENGTHS[-1]}."
+        ),
     )

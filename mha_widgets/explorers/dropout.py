@@ -38,7 +38,8 @@ class Record:
         weights: (L, S), before.
         dropped: (L, S), after; with more than one draw their mean.
         row_sums: (L,), what is left of each row.
-        share: how many of all the weights were dropped, from 0 to 1; those that were 0 before don't count.
+        share: how many of all the weights were dropped, from 0 to 1; those that were 0 before don't
+            count.
     """
 
     rows: tuple[str, ...]
@@ -61,14 +62,15 @@ class Dropout(Explorer):
     """Shows attention weights before and after dropout, and what the rows sum to.
 
     Args:
-        weights: (L, S), the weights of one sequence (and one head), whose rows sum to 1; those of the book's running
-            example if none are given.
+        weights: (L, S), the weights of one sequence (and one head), whose rows sum to 1; those of
+            the book's running example if none are given.
         tokens: S labels for the keys.
         query_tokens: L labels for the queries; the keys' labels if L = S.
 
     Raises:
         TypeError: something other than a tensor and lists of strings.
-        ValueError: weights that are negative or whose rows don't sum to 1, or too few or too many tokens.
+        ValueError: weights that are negative or whose rows don't sum to 1, or too few or too many
+            tokens.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html
 
@@ -77,7 +79,10 @@ class Dropout(Explorer):
     """
 
     title = "Dropout: what training does to the weights"
-    prompt = "Try: look for a row that sums to more than 1, then average 1000 draws. What do the rows sum to now?"
+    prompt = (
+        "Try: look for a row that sums to more than 1, then average 1000 draws. What do the rows"
+        " sum to now?"
+    )
 
     @fresh_torch()
     def __init__(
@@ -173,7 +178,9 @@ class Dropout(Explorer):
         )
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
-        """Return what is dropped, what becomes of the rows and the largest weights, and where that shows."""
+        """Return what is dropped, what becomes of the rows and the largest weights,
+        and where that shows.
+        """
         if not record.training or record.p == 0:
             return _nothing(record)
         if record.draws > 1:
@@ -182,7 +189,9 @@ class Dropout(Explorer):
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
-        """Return a program that makes ``weights``, ``dropped`` and ``row_sums`` of a complete state."""
+        """Return a program that makes ``weights``,
+        ``dropped`` and ``row_sums`` of a complete state.
+        """
         p, draws = state["p"], state["draws"]
         lines = ["import torch", "import torch.nn.functional as F", ""]
         if self.own:
@@ -193,7 +202,8 @@ class Dropout(Explorer):
         lines += ["", f"torch.manual_seed({state['seed']})"] if state["training"] and p else []
         if draws > 1:
             lines.append(
-                f"every = F.dropout(weights.expand({draws}, -1, -1), p={p}, training=True)  # {draws} draws"
+                f"every = F.dropout(weights.expand({draws}, -1, -1), p={p}, training=True)  #"
+                f" {draws} draws"
             )
             lines.append("dropped = every.mean(dim=0)")
         else:
@@ -205,15 +215,16 @@ class Dropout(Explorer):
 def _checked(weights: Tensor) -> Tensor:
     if (weights < 0).any():
         raise ValueError(
-            f"weights holds {weights.min().item():.3g}; pass weights after the softmax, none below 0."
+            f"weights holds {weights.min().item():.3g}; pass weights after the softmax, none"
+            " below 0."
         )
     sums = weights.sum(dim=-1)
     off = ((sums - 1).abs() > 0.01).nonzero()
     if len(off):
         row = off[0].item()
         raise ValueError(
-            f"Row {row} of weights sums to {sums[row].item():.3g}; pass rows that sum to 1: weights from before dropout, "
-            "as a module in eval() returns them."
+            f"Row {row} of weights sums to {sums[row].item():.3g}; pass rows that sum to 1: weights"
+            " from before dropout, as a module in eval() returns them."
         )
     return weights
 
@@ -324,7 +335,10 @@ def _dropped(record: Record) -> tuple[Fact, ...]:
     module = f"nn.MultiheadAttention(…, dropout={record.p:g})"
     facts.append(
         (
-            f"While {module} trains, it returns weights like these; after eval() they are whole again.",
+            (
+                f"While {module} trains, it returns weights like these; after eval() they are whole"
+                " again."
+            ),
         )
     )
     return tuple(facts)
@@ -358,10 +372,16 @@ def _averaged(record: Record) -> tuple[Fact, ...]:
     factor = format_number(1 / (1 - record.p))
     return (
         (
-            f"Over {record.draws} draws {record.share:.1%} of the weights were dropped; each time, the others were × {factor}.",
+            (
+                f"Over {record.draws} draws {record.share:.1%} of the weights were dropped; each"
+                f" time, the others were × {factor}."
+            ),
         ),
         (
-            f"The mean row sums lie between {low:.2f} and {high:.2f}: the more draws, the closer to 1.",
+            (
+                f"The mean row sums lie between {low:.2f} and {high:.2f}: the more draws, the"
+                " closer to 1."
+            ),
         ),
         (
             "The mean weights come back to those before: the farthest off is ",

@@ -24,10 +24,12 @@ from mha_widgets.view import Choice, Fact, Toggle, Word
 MOST_REASONS = 3  # that are told one by one
 OTHER = 5  # features of keys and values, if theirs differ
 NATIVE = "torch._native_multi_head_attention"
-# By need_weights, the milliseconds of a call on the fast path and off it: medians of benchmarks/multihead.csv, in its rows
-# inference, no masks, (N, L, E) = (8, 512, 256), 8 heads. Off the fast path is our module, which takes no other way.
+# By need_weights, the milliseconds of a call on the fast path and off it: medians of
+# benchmarks/multihead.csv, in its rows inference, no masks, (N, L, E) = (8, 512, 256), 8 heads. Off
+# the fast path is our module, which takes no other way.
 MEASURED = {True: (56, 57), False: (47, 25)}
-# What the fast path needs, in the order in which torch asks: a label, the need, and torch's condition for its opposite.
+# What the fast path needs, in the order in which torch asks: a label, the need,
+# and torch's condition for its opposite.
 ASKED = (
     ("attn_mask", "no float", "torch.is_floating_point(attn_mask)"),
     ("the switch", "on", "not torch.backends.mha.get_fastpath_enabled()"),
@@ -60,7 +62,8 @@ class Record:
         output: (N, L, E) in the layout of the module, or (L, E).
         need_weights: whether it returns weights.
         sizes: N, H, L and S, as the weights have them.
-        costs: for each way the operations that Python dispatches, and the bytes of the largest tensor.
+        costs: for each way the operations that Python dispatches, and the bytes of the largest
+            tensor.
     """
 
     yours: tuple[str, ...]
@@ -74,7 +77,8 @@ class Record:
 
 
 class FastPath(Explorer):
-    """Shows what the native fast path of ``nn.MultiheadAttention`` needs, which way a call takes, and what it costs.
+    """Shows what the native fast path of ``nn.MultiheadAttention`` needs,
+    which way a call takes, and what it costs.
 
     Args:
         embed_dim: E, to be cut into 4 or 3 heads.
@@ -88,7 +92,8 @@ class FastPath(Explorer):
     Source: ``forward`` in https://github.com/pytorch/pytorch/blob/v2.13.0/torch/nn/modules/activation.py
 
     >>> explorer = FastPath()
-    >>> explorer.compute(**explorer.complete(training=False, batch_first=True, no_grad=True)).path.value
+    >>> state = explorer.complete(training=False, batch_first=True, no_grad=True)
+    >>> explorer.compute(**state).path.value
     'native fast path'
     """
 
@@ -112,7 +117,8 @@ class FastPath(Explorer):
                 )
         if embed_dim % 12:
             raise ValueError(
-                f"embed_dim is {embed_dim}; pass a multiple of 12, to be cut into 4 or into 3 heads."
+                f"embed_dim is {embed_dim}; pass a multiple of 12, to be cut into 4 or into 3"
+                " heads."
             )
         self.sizes = embed_dim, N, L
         self.controls = {
@@ -158,7 +164,9 @@ class FastPath(Explorer):
 
     @fresh_torch()
     def compute(self, **state: Any) -> Record:
-        """Make the call of one complete state, count what it does, and ask why it takes this way."""
+        """Make the call of one complete state, count what it does,
+        and ask why it takes this way.
+        """
         call = self._call(state)
         with fast_path_enabled(state["enabled"]), torch.set_grad_enabled(not state["no_grad"]):
             with mock.patch(NATIVE, wraps=torch._native_multi_head_attention) as native:
@@ -248,7 +256,9 @@ class FastPath(Explorer):
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
-        """Return a program that makes ``output``, counts ``calls`` of the native operation, and takes the time: ``ms``."""
+        """Return a program that makes ``output``, counts ``calls`` of the native operation,
+        and takes the time: ``ms``.
+        """
         lines = ["from timeit import timeit", "from unittest import mock", *self._setting(state)]
         inputs = "x, x, x" if state["same"] and state["kdim"] != OTHER else "x, key, key"
         options = ", attn_mask=attn_mask" if state["attn_mask"] != "none" else ""
@@ -366,20 +376,32 @@ def _memory(r: Record) -> Fact:
     weights = f"N·H·L·S = {N}·{H}·{L}·{S}"
     if r.path is Path.EXPLICIT:
         return (
-            f"All weights are held at once, {weights} numbers; with need_weights=False the largest tensor has {sdpa}.",
+            (
+                f"All weights are held at once, {weights} numbers; with need_weights=False the"
+                f" largest tensor has {sdpa}."
+            ),
         )
     if r.path is Path.SDPA:
         return (
-            f"The weights, {weights} numbers, are never held at once on this way; the fast path of a CPU holds them.",
+            (
+                f"The weights, {weights} numbers, are never held at once on this way; the fast path"
+                " of a CPU holds them."
+            ),
         )
     if r.need_weights:
         many = r.costs[Path.EXPLICIT][0]
         return (
-            f"One operation is dispatched in place of {many}; inside, it still holds all weights, {weights} numbers.",
+            (
+                f"One operation is dispatched in place of {many}; inside, it still holds all"
+                f" weights, {weights} numbers."
+            ),
         )
     return (
         *("need_weights=False ", Word("does not spare the weights here", "warn")),
-        f": on a CPU the native operation holds all {weights} numbers ({native}); off the fast path {sdpa} are the most.",
+        (
+            f": on a CPU the native operation holds all {weights} numbers ({native}); off the fast"
+            f" path {sdpa} are the most."
+        ),
     )
 
 
@@ -387,6 +409,9 @@ def _time(r: Record) -> Fact:
     fast, slow = MEASURED[r.need_weights]
     way = "with explicit weights" if r.need_weights else "through F.scaled_dot_product_attention"
     return (
-        "Fewer operations need not mean less time: for (N, L, E) = (8, 512, 256) and 8 heads one CPU took "
-        f"{fast} ms on the fast path, and in this package’s module {slow} ms {way}. The code takes the time on yours.",
+        (
+            "Fewer operations need not mean less time: for (N, L, E) = (8, 512, 256) and 8 heads"
+            f" one CPU took {fast} ms on the fast path, and in this package’s module {slow} ms"
+            f" {way}. The code takes the time on yours."
+        ),
     )

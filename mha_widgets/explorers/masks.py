@@ -61,7 +61,8 @@ class Masks(Explorer):
 
     Raises:
         TypeError: something other than tensors and lists of strings.
-        ValueError: shapes that don't fit, numbers that aren't finite, or too few or too many tokens.
+        ValueError: shapes that don't fit, numbers that aren't finite, or too few or too many
+            tokens.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 
@@ -70,7 +71,10 @@ class Masks(Explorer):
     """
 
     title = "Masks: who may look at whom"
-    prompt = "Try: choose causal + padding and put the padding on the left. Which keys are left for the first row?"
+    prompt = (
+        "Try: choose causal + padding and put the padding on the left. Which keys are left for the"
+        " first row?"
+    )
 
     @fresh_torch()
     def __init__(
@@ -91,7 +95,8 @@ class Masks(Explorer):
         one_type(query=query, key=query if key is None else key)
         if self.query.shape[1] != self.key.shape[1]:
             raise ValueError(
-                f"query has shape {tuple(self.query.shape)} and key {tuple(self.key.shape)}; their last sizes must be equal."
+                f"query has shape {tuple(self.query.shape)} and key {tuple(self.key.shape)}; their"
+                " last sizes must be equal."
             )
         check_scores(self.query, self.key)
         L, S = len(self.query), len(self.key)
@@ -196,7 +201,10 @@ class Masks(Explorer):
         terms = np.where(
             record.keep, "True" if boolean else "0", "False" if boolean else "−∞"
         ).astype(object)
-        hover = "%{y} → %{x}<br>score %{customdata[0]:.3f}<br>mask %{text}<br>weight %{customdata[1]:.4f}"
+        hover = (
+            "%{y} → %{x}<br>score %{customdata[0]:.3f}<br>mask %{text}<br>weight"
+            " %{customdata[1]:.4f}"
+        )
         weights = np.where(np.isnan(record.weights), "NaN", record.weights.astype(object))
         limit = float(np.ceil(np.abs(record.scores).max())) or 1.0
         common = {"rows": record.rows, "columns": record.columns, "selected_row": record.row}
@@ -248,7 +256,10 @@ class Masks(Explorer):
         else:
             facts.append(
                 (
-                    f"{blocked} of {cells} cells are blocked; every row keeps at least one key, so no row is NaN.",
+                    (
+                        f"{blocked} of {cells} cells are blocked; every row keeps at least one key,"
+                        " so no row is NaN."
+                    ),
                 )
             )
         facts.append(
@@ -276,7 +287,10 @@ class Masks(Explorer):
         else:
             facts.append(
                 (
-                    "A float mask is added to the scores: 0 changes nothing, −∞ leaves a weight of 0.",
+                    (
+                        "A float mask is added to the scores: 0 changes nothing, −∞ leaves a weight"
+                        " of 0."
+                    ),
                 )
             )
         return tuple(facts)
@@ -305,7 +319,8 @@ class Masks(Explorer):
             lines.append(f"mask[:, {start}:{stop}] = False  # padding")
         if state["mask_type"] == "float":
             lines.append(
-                "mask = torch.zeros_like(scores).masked_fill(~mask, -torch.inf)  # added to the scores"
+                "mask = torch.zeros_like(scores).masked_fill(~mask, -torch.inf)  # added to the"
+                " scores"
             )
         if sdpa:
             lines.append(

@@ -59,7 +59,8 @@ class Record:
 
 
 class Scaling(Explorer):
-    """Shows how wide random scores spread, how few keys the softmax leaves then, and what that does to its gradient.
+    """Shows how wide random scores spread, how few keys the softmax leaves then,
+    and what that does to its gradient.
 
     Args:
         num_keys: how many keys a row has, S.
@@ -76,7 +77,10 @@ class Scaling(Explorer):
     """
 
     title = "Scaling: why scores are divided by √head_dim"
-    prompt = "Try: switch the scale off, then widen head_dim to 512. How many keys are left, and how much gradient?"
+    prompt = (
+        "Try: switch the scale off, then widen head_dim to 512. How many keys are left, and how"
+        " much gradient?"
+    )
 
     @fresh_torch()
     def __init__(self, num_keys: int = 16, seed: int = 0) -> None:
@@ -85,7 +89,8 @@ class Scaling(Explorer):
                 raise TypeError(f"{name} is {value!r}; pass a whole number.")
         if not 2 <= num_keys <= 64:
             raise ValueError(
-                f"num_keys is {num_keys}; pass 2 to 64: one key takes everything, and more are too thin to see."
+                f"num_keys is {num_keys}; pass 2 to 64: one key takes everything, and more are too"
+                " thin to see."
             )
         if not 0 <= seed < 2**63:
             raise ValueError(f"seed is {seed}; pass 0 or more, below 2**63.")
@@ -115,7 +120,9 @@ class Scaling(Explorer):
 
     @fresh_torch()
     def compute(self, **state: Any) -> Record:
-        """Return the scores and weights of one complete state, and the curves over every head_dim."""
+        """Return the scores and weights of one complete state,
+        and the curves over every head_dim.
+        """
         scores = _scores(self.num_keys, self.seed, **state)
         weights, entropy, gradient = _softmax(scores)
         curves = _curves(self.num_keys, self.seed, state["temperature"])
@@ -130,7 +137,9 @@ class Scaling(Explorer):
         )
 
     def draw(self, record: Record) -> go.Figure:
-        """Draw the distribution of the scores and one row's weights, and below them the curves over head_dim."""
+        """Draw the distribution of the scores and one row's weights,
+        and below them the curves over head_dim.
+        """
         even = 1 - 1 / self.num_keys
         return panels.draw(
             [
@@ -147,7 +156,9 @@ class Scaling(Explorer):
         )
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
-        """Return how wide the scores spread, how many keys are left, and what is left of the gradient."""
+        """Return how wide the scores spread, how many keys are left,
+        and what is left of the gradient.
+        """
         told = (
             _spread(record),
             _strongest(record),
@@ -162,13 +173,18 @@ class Scaling(Explorer):
         return (
             *told,
             (
-                f"Temperature {root} without the scale is the same as temperature 1 with it: both divide by √{E}.",
+                (
+                    f"Temperature {root} without the scale is the same as temperature 1 with it:"
+                    f" both divide by √{E}."
+                ),
             ),
         )
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
-        """Return a program that makes ``scores``, ``weights``, ``entropy`` and ``gradient`` of a complete state."""
+        """Return a program that makes ``scores``, ``weights``,
+        ``entropy`` and ``gradient`` of a complete state.
+        """
         E, S = state["head_dim"], self.num_keys
         lines = [
             "import torch",
@@ -186,9 +202,15 @@ class Scaling(Explorer):
         )
         lines += [
             "weights = scores.softmax(dim=-1)  # the first row is the one shown",
-            "entropy = torch.special.entr(weights).sum(dim=-1).median()  # in nats, of the median row",
+            (
+                "entropy = torch.special.entr(weights).sum(dim=-1).median()  # in nats, of the"
+                " median row"
+            ),
             "effective_keys = entropy.exp()",
-            "gradient = (weights * (1 - weights)).sum(dim=-1).median()  # each weight's slope in its own score, summed",
+            (
+                "gradient = (weights * (1 - weights)).sum(dim=-1).median()  # each weight's slope"
+                " in its own score, summed"
+            ),
         ]
         return "\n".join(lines)
 
@@ -215,12 +237,14 @@ def _softmax(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @functools.cache
 def _curves(num_keys: int, seed: int, temperature: float) -> dict[bool, np.ndarray]:
     return {
-        scale: np.array(
-            [
-                _softmax(_scores(num_keys, seed, head_dim, scale, temperature))[1:]
-                for head_dim in HEAD_DIMS
-            ]
-        ).T
+        scale: (
+            np.array(
+                [
+                    _softmax(_scores(num_keys, seed, head_dim, scale, temperature))[1:]
+                    for head_dim in HEAD_DIMS
+                ]
+            ).T
+        )
         for scale in CURVES
     }  # (2, head_dims) each: entropy and gradient
 
@@ -301,8 +325,10 @@ def _spread(record: Record) -> Fact:
     ] * (record.temperature != 1)
     after = f"; divided by {' and by '.join(divided)}, of " if divided else ": "
     return (
-        f"Dot products of {E} random feature{'s' * (E > 1)} have a standard deviation of about √{E} = {root}{after}"
-        f"{format_number(record.scores.std())} here.",
+        (
+            f"Dot products of {E} random feature{'s' * (E > 1)} have a standard deviation of about"
+            f" √{E} = {root}{after}{format_number(record.scores.std())} here."
+        ),
     )
 
 
@@ -312,7 +338,10 @@ def _strongest(record: Record) -> Fact:
     keys = len(record.row)
     spread = f"it is spread as widely as over {left:.1f} keys that share evenly"
     return (
-        f"In the row shown the strongest of {keys} keys takes {some[0]:.2f} of the weight; {spread}.",
+        (
+            f"In the row shown the strongest of {keys} keys takes {some[0]:.2f} of the weight;"
+            f" {spread}."
+        ),
     )
 
 
@@ -320,7 +349,10 @@ def _median(record: Record) -> Fact:
     left = math.exp(record.entropy)
     role = "warn" if left < 2 else "key"
     return (
-        f"The median of {ROWS} rows has an entropy (the mean of −ln w) of {record.entropy:.2f} nats: ",
+        (
+            f"The median of {ROWS} rows has an entropy (the mean of −ln w) of {record.entropy:.2f}"
+            " nats: "
+        ),
         Word(f"e^{record.entropy:.2f} = {left:.1f} effective keys", role),
         f" of {record.weights.shape[1]}.",
     )
@@ -334,8 +366,10 @@ def _gradient(record: Record) -> Fact:
         else f" ({'without' if record.scale else 'with'} the scale {_small(other)})"
     )
     return (
-        "Move a score a little, and its weight moves w(1 − w) as much: summed over the median row "
-        f"{_small(record.gradient)}{told}.",
+        (
+            "Move a score a little, and its weight moves w(1 − w) as much: summed over the median"
+            f" row {_small(record.gradient)}{told}."
+        ),
     )
 
 
@@ -347,6 +381,8 @@ def _over_widths(record: Record) -> Fact:
         else f"at {scaled[0]:.1f}"
     )
     return (
-        f"From head_dim {HEAD_DIMS[0]} to {HEAD_DIMS[-1]} the effective keys stay {stay} when scaled, "
-        f"and go from {plain[0]:.1f} to {plain[-1]:.1f} when not.",
+        (
+            f"From head_dim {HEAD_DIMS[0]} to {HEAD_DIMS[-1]} the effective keys stay {stay} when"
+            f" scaled, and go from {plain[0]:.1f} to {plain[-1]:.1f} when not."
+        ),
     )

@@ -48,5 +48,10 @@ class JoinedHeads(Map):
         template = self.number if cell >= SMALLEST_WORD else ""
         return [
             heatmap
-            | {"colorscale": steps, "zmin": -0.5, "zmax": PALETTE - 0.5, "texttemplate": template}
+            | {
+                "colorscale": steps,
+                "zmin": -0.5,
+                "zmax": PALETTE - 0.5,
+                "texttemplate": template,
+            }
         ]

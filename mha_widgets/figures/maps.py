@@ -144,7 +144,9 @@ class Map(Panel):
         return [frame.shape(index) for frame in frames]
 
     def traces(self, axes: Axes, cell: float) -> list[dict[str, Any]]:
-        """Return the heatmap, then markers for its blocked and its NaN cells if the map speaks of any."""
+        """Return the heatmap, then markers for its
+        blocked and its NaN cells if the map speaks of any.
+        """
         values = np.asarray(self.values, dtype=float)
         low, high = {"weight": (0, 1), "mask": (0, 1), "signed": (-self.limit, self.limit)}[
             self.colours
@@ -193,7 +195,10 @@ class Map(Panel):
             }
             traces.append(
                 _marks(columns, rows, axes, self.blocked_word)
-                | {"mode": "markers", "marker": cross}
+                | {
+                    "mode": "markers",
+                    "marker": cross,
+                }
             )
         if self.nan is not None:
             rows, columns = np.nonzero(self.nan)

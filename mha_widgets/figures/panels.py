@@ -32,7 +32,7 @@ LONGEST_LABEL = 12
 LABEL = 13  # px: the room that a label takes on its axis
 ROOMY = (
     3 * LETTER
-)  # px: in cells from this size on, labels of three letters stand beside each other without touching
+)  # px: in such cells labels of three letters stand beside each other without touching
 SMALL = {"tickfont": {"size": 11}}
 
 Axes = dict[str, str]  # the axes of a panel's traces: {"xaxis": "x2", "yaxis": "y2"}
@@ -82,7 +82,8 @@ class Panel(ABC):
 
 
 def literal(text: str, longest: int | None = LONGEST_LABEL) -> str:
-    """Write a token so that plotly shows it as it is: no HTML, no LaTeX, cut to ``longest`` letters.
+    """Write a token so that plotly shows it as it is: no HTML, no LaTeX,
+    cut to ``longest`` letters.
 
     >>> literal("<pad>"), literal("$x$"), literal("antidisestablishment")
     ('&lt;pad&gt;', '&#36;x&#36;', 'antidisesta…')
@@ -116,7 +117,8 @@ def draw(panels: Sequence[Panel], per_row: int | None = None) -> go.Figure:
 
     >>> import numpy as np
     >>> from mha_widgets.figures.maps import Map
-    >>> half = Map("Weights", "rows sum to 1", np.full((2, 2), 0.5), ["a", "b"], ["a", "b"], colours="weight")
+    >>> names, shares = ["a", "b"], np.full((2, 2), 0.5)
+    >>> half = Map("Weights", "rows sum to 1", shares, names, names, colours="weight")
     >>> [trace.type for trace in draw([half]).data]
     ['heatmap']
     """
@@ -143,9 +145,12 @@ def draw(panels: Sequence[Panel], per_row: int | None = None) -> go.Figure:
 
 
 def labelled(labels: Sequence[str], title: tuple[str, str], every: int = 1) -> dict[str, Any]:
-    """Return an axis with labels at 0, 1, 2 and so on, shown literally, and a title in its colour role."""
+    """Return an axis with labels at 0, 1, 2 and so on, shown literally,
+    and a title in its colour role.
+    """
     shown = list(map(literal, labels))
-    # When pointed at, a place without a label must tell its own: plotly takes it from an alias of its number.
+    # When pointed at, a place without a label must tell its own:
+    # plotly takes it from an alias of its number.
     text = (
         {"ticktext": shown}
         if every == 1

@@ -109,7 +109,8 @@ def bars(
         more: other attributes of :class:`Plot`.
 
     Returns:
-        The panel. With more than one series each is filled in a way of its own, which the subtitle tells.
+        The panel. With more than one series each is filled in a way of its own, which the subtitle
+        tells.
 
     >>> bars("Shares", "", ["a", "b"], {"weights": ([0.25, 0.75], "key")}).table
     (('weights',), ['a', 'b'], [['0.25', '0.75']])
@@ -121,8 +122,10 @@ def bars(
             "name": name,
             "x": places,
             "y": np.asarray(values, dtype=float),
-            "marker": {"color": colour(role), "line": {"color": colour(role), "width": 1}}
-            | {"pattern": {"shape": PATTERNS[number % 4][0]}},
+            "marker": (
+                {"color": colour(role), "line": {"color": colour(role), "width": 1}}
+                | {"pattern": {"shape": PATTERNS[number % 4][0]}}
+            ),
             "texttemplate": "%{y:.2f}" if len(labels) * len(series) <= 12 else "",
             "hovertext": [literal(label) for label in labels],
             "hovertemplate": f"{literal(name)}, %{{hovertext}}: %{{y:.4g}}<extra></extra>",
@@ -172,7 +175,8 @@ def lines(
     Returns:
         The panel.
 
-    >>> lines("f", "", [1, 2], {"f": ([0, 1], "ink")}, axis=("x", "ink"), height=("y", "ink"), range=(0, 1)).table
+    >>> axes = {"axis": ("x", "ink"), "height": ("y", "ink"), "range": (0, 1)}
+    >>> lines("f", "", [1, 2], {"f": ([0, 1], "ink")}, **axes).table
     (('f',), ['1', '2'], [['0', '1']])
     """
     x = np.asarray(x, dtype=float)
@@ -218,7 +222,9 @@ def lines(
 
 
 def _beside(ends: Mapping[str, float], close: float) -> dict[str, str]:
-    """Return where each curve's name stands at its end: above it, but below where another end is close above."""
+    """Return where each curve's name stands at its end: above it,
+    but below where another end is close above.
+    """
     places, order = {}, sorted(ends, key=ends.__getitem__)
     for lower, name, upper in zip([None, *order[:-1]], order, [*order[1:], None], strict=True):
         above = upper is not None and ends[upper] - ends[name] < close

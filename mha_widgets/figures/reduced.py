@@ -22,7 +22,8 @@ def block(values: np.ndarray) -> tuple[int, int]:
 def reduced(
     values: np.ndarray, rows: Sequence[str], columns: Sequence[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """Return a map of at most 64 rows and columns: of each block its largest number, NaN if it holds any.
+    """Return a map of at most 64 rows and columns: of each block its largest number,
+    NaN if it holds any.
 
     Args:
         values: (L, S).

@@ -30,7 +30,8 @@ COLOURS: dict[str, tuple[str, str]] = {
     "weight-2": ("#5f97d5", "#4f8ccf"),
     "weight-3": ("#2369ae", "#90bff3"),
     "weight-4": ("#003d74", "#e1f0ff"),
-    # Scores and other signed numbers: brown below 0, teal above, as far apart for every kind of eye.
+    # Scores and other signed numbers: brown below 0, teal above,
+    # as far apart for every kind of eye.
     "signed-0": ("#97571c", "#f3ac75"),
     "signed-1": ("#cda07f", "#926949"),
     "signed-2": ("#f2f2ef", "#31302e"),
@@ -57,7 +58,9 @@ def colour(role: str) -> str:
 
 
 def scale(name: str) -> list[list[float | str]]:
-    """Return a plotly colour scale: "weight" (0 to 1), "signed" (centred on 0) or "mask" (0 or 1)."""
+    """Return a plotly colour scale: "weight" (0 to 1),
+    "signed" (centred on 0) or "mask" (0 or 1).
+    """
     if name == "mask":
         return [[0, colour("blocked")], [1, colour("open")]]
     return [[i / 4, colour(f"{name}-{i}")] for i in range(5)]
@@ -113,7 +116,8 @@ _DARK = dict(COLOURS.values())
 
 
 def dark(tree: Any, key: str = "") -> Any:
-    """Return a copy of a figure's data or layout, as dictionaries, in the dark value of each colour.
+    """Return a copy of a figure's data or layout, as dictionaries,
+    in the dark value of each colour.
 
     >>> dark({"font": {"color": colour("ink")}, "text": colour("ink")})
     {'font': {'color': '#e8ebef'}, 'text': '#1d2430'}

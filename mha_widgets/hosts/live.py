@@ -21,11 +21,15 @@ from mha_widgets.view import Choice, Control, Toggle, View
 if TYPE_CHECKING:
     from mha_widgets.explorer import Explorer
 
-COPY = " onclick=\"navigator.clipboard.writeText(this.parentNode.querySelector('code').textContent);this.textContent='Copied'\""
+COPY = (
+    ' onclick="navigator.clipboard.writeText('
+    "this.parentNode.querySelector('code').textContent);this.textContent='Copied'\""
+)
 
 
 class _Screen(anywidget.AnyWidget):
-    """Tells the kernel how wide the explorer is shown, and whether on a dark ground; tells readers what controls do.
+    """Tells the kernel how wide the explorer is shown, and whether on a dark ground;
+    tells readers what controls do.
 
     ipywidgets itself shows no tooltip on what has a description.
     """
@@ -36,12 +40,13 @@ class _Screen(anywidget.AnyWidget):
     export default {
       render({ model, el }) {
         const tell = (name, value) => { model.set(name, value); model.save_changes(); };
-        const root = () => el.closest(".mha-explorer"); // there once the whole explorer is on the page
+        const root = () => el.closest(".mha-explorer"); // there once all is on the page
         let unwatch;
         const title = () => {
           for (const [name, text] of Object.entries(model.get("titles"))) {
             const control = root()?.querySelector(`.mha-${name}`);
-            for (const part of control ? [control, ...control.querySelectorAll("[title]")] : []) part.title = text;
+            const parts = control ? [control, ...control.querySelectorAll("[title]")] : [];
+            for (const part of parts) part.title = text;
           }
         };
         const size = new ResizeObserver(([{ contentRect }]) => {
@@ -66,7 +71,7 @@ class Live:
 
     Attributes:
         explorer: what is shown.
-        controls: the widget of each control; its value is the place of the control's value among all.
+        controls: the widget of each control; its value is the place of the control's value.
         figure: the figure, changed in place.
         widget: everything together, to be displayed.
 
@@ -200,7 +205,7 @@ def update(shown: go.FigureWidget, data: list[dict[str, Any]], layout: dict[str,
 
 
 def _assign(shown: BasePlotlyType, old: dict[str, Any], new: dict[str, Any]) -> None:
-    # Leaf by leaf: plotly.js forgets how it has narrowed an axis only if told of xaxis.domain itself.
+    # Leaf by leaf: plotly.js forgets how it has narrowed an axis only if told of its domain.
     # Plain values are compared first: asking plotly's objects takes longer than all the rest.
     for key in old.keys() - new.keys() - {"uid"}:
         shown[key] = None
@@ -239,7 +244,7 @@ def _widget(control: Control) -> widgets.ValueWidget:
         return widgets.Checkbox(**common, indent=False)
     if isinstance(control, Choice) and len(control.words) <= markup.MOST_BUTTONS:
         common["style"] |= {"button_width": "auto"}
-        # A word that is its place, such as "0" for the first, would keep its button from being disabled.
+        # A word that is its place, as "0" of the first, would keep its button from being disabled.
         return widgets.ToggleButtons(
             options=[(f"{word} ", place) for place, word in enumerate(control.words)], **common
         )

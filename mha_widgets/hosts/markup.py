@@ -22,7 +22,8 @@ MOST_BUTTONS = 5  # values up to which a choice is a row of buttons
 
 def header(explorer: Explorer) -> str:
     """Write an explorer's title and prompt."""
-    return f'<p class="mha-title">{escape(explorer.title)}</p><p class="mha-try">{escape(explorer.prompt)}</p>'
+    title, prompt = escape(explorer.title), escape(explorer.prompt)
+    return f'<p class="mha-title">{title}</p><p class="mha-try">{prompt}</p>'
 
 
 def facts(rows: Iterable[Fact]) -> str:
@@ -45,7 +46,8 @@ def _word(word: object) -> str:
 
 def code(text: str, copy: str = "") -> str:
     """Write a program, with a button to copy it whose attributes are ``copy``."""
-    return f'<button type="button" class="mha-copy"{copy}>Copy</button><pre tabindex="0"><code>{escape(text)}</code></pre>'
+    button = f'<button type="button" class="mha-copy"{copy}>Copy</button>'
+    return f'{button}<pre tabindex="0"><code>{escape(text)}</code></pre>'
 
 
 def tables(figure: go.Figure) -> str:
@@ -80,14 +82,16 @@ def _table(read: tuple[str, list[str], list[str], list[list[str]]]) -> str:
     name, rows, columns, cells = read
     top = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     body = "".join(
-        f'<tr><th scope="row">{escape(row)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in line)}</tr>'
+        f'<tr><th scope="row">{escape(row)}</th>'
+        f"{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>"
         for row, line in zip(rows, cells, strict=True)
     )
-    return f"<table><caption>{escape(name)}</caption><thead><tr><td></td>{top}</tr></thead><tbody>{body}</tbody></table>"
+    head = f"<thead><tr><td></td>{top}</tr></thead>"
+    return f"<table><caption>{escape(name)}</caption>{head}<tbody>{body}</tbody></table>"
 
 
 def style() -> str:
-    """Return the style sheet of explorers: the colours of the theme, light and dark, and the rules."""
+    """Return the style sheet of explorers: the theme's colours, light and dark, and the rules."""
     light, dark = (
         ";".join(f"--mha-{role}:{pair[i]}" for role, pair in COLOURS.items()) for i in (0, 1)
     )

@@ -81,7 +81,8 @@ def payload(explorer: Explorer) -> dict[str, Any]:
     if math.prod(sizes) > MOST_STATES:
         counts = " × ".join(f"{size} {name}" for size, name in zip(sizes, names, strict=True))
         raise ValueError(
-            f"{explorer.name} has {counts} = {math.prod(sizes):,} states, but a page holds at most {MOST_STATES:,}; "
+            f"{explorer.name} has {counts} = {math.prod(sizes):,} states, "
+            f"but a page holds at most {MOST_STATES:,}; "
             "give it shorter data or fewer values, or show it in a notebook."
         )
     values: dict[str, int] = {}
@@ -164,7 +165,7 @@ def _factored(ids: np.ndarray) -> tuple[tuple[tuple[int, ...], tuple[int, ...]],
 
 
 def fragment(explorer: Explorer) -> str:
-    """Return an explorer as one HTML section; style, script and plotly come from the page around."""
+    """Return an explorer as one HTML section; style, script and plotly come from around it."""
     view = explorer.view(**explorer.state)
     data = json.dumps(payload(explorer), ensure_ascii=False, separators=(",", ":")).replace(
         "<", "\\u003c"
@@ -184,14 +185,18 @@ def fragment(explorer: Explorer) -> str:
         else ""
     )
     return (
-        f'<section class="mha-explorer" data-explorer="{escape(explorer.name)}" aria-label="{title}">'
+        f'<section class="mha-explorer" data-explorer="{escape(explorer.name)}" '
+        f'aria-label="{title}">'
         f"{markup.header(explorer)}"
         f'<form class="mha-controls" autocomplete="off">{controls}</form>{note}'
-        f'<div class="mha-figure" role="img" aria-label="{title}. The numbers are in the table below."></div>'
-        '<p class="mha-noscript">The controls need JavaScript. The first view is in the table below.</p>'
+        '<div class="mha-figure" role="img" '
+        f'aria-label="{title}. The numbers are in the table below."></div>'
+        '<p class="mha-noscript">'
+        "The controls need JavaScript. The first view is in the table below.</p>"
         '<p class="mha-error" role="alert" hidden></p>'
         f'<ul class="mha-facts" aria-live="polite">{markup.facts(view.facts)}</ul>'
-        f'<details class="mha-code"><summary>{markup.CODE_SUMMARY}</summary>{markup.code(view.code)}</details>'
+        f'<details class="mha-code"><summary>{markup.CODE_SUMMARY}</summary>'
+        f"{markup.code(view.code)}</details>"
         f'<details class="mha-table"><summary>{markup.TABLE_SUMMARY}</summary>'
         f'<div tabindex="0">{markup.tables(view.figure)}</div></details>'
         f'<script type="application/json" class="mha-data">{data}</script>'
@@ -200,32 +205,36 @@ def fragment(explorer: Explorer) -> str:
 
 
 def _control(name: str, control: Control, start: int) -> str:
-    label, tip = escape(control.label), escape(control.help)
+    label, attributes = escape(control.label), f'class="mha-control" title="{escape(control.help)}"'
     words = list(enumerate(map(escape, control.words)))
     if isinstance(control, Toggle):
         checked = " checked" if control.values[start] else ""
-        return f'<label class="mha-control" title="{tip}"><input type="checkbox" name="{name}"{checked}> {label}</label>'
+        box = f'<input type="checkbox" name="{name}"{checked}>'
+        return f"<label {attributes}>{box} {label}</label>"
     if not isinstance(control, Choice):
+        spoken = json.dumps(control.words).replace("<", "\\u003c")
         return (
-            f'<label class="mha-control" title="{tip}"><span>{label}</span><span>'
+            f"<label {attributes}><span>{label}</span><span>"
             f'<input type="range" name="{name}" min="0" max="{len(words) - 1}" value="{start}" '
             f'aria-valuetext="{words[start][1]}"><output>{words[start][1]}</output></span>'
-            f'<script type="application/json">{json.dumps(control.words).replace("<", chr(92) + "u003c")}</script></label>'
+            f'<script type="application/json">{spoken}</script></label>'
         )
     if len(words) <= markup.MOST_BUTTONS:
         buttons = "".join(
-            f'<label><input type="radio" name="{name}" value="{i}"{" checked" if i == start else ""}>{word}</label>'
+            f'<label><input type="radio" name="{name}" value="{i}"'
+            f"{' checked' if i == start else ''}>{word}</label>"
             for i, word in words
         )
         return (
-            f'<fieldset class="mha-control" title="{tip}"><legend>{label}</legend><span class="mha-buttons">{buttons}</span>'
-            "</fieldset>"
+            f"<fieldset {attributes}><legend>{label}</legend>"
+            f'<span class="mha-buttons">{buttons}</span></fieldset>'
         )
     options = "".join(
         f'<option value="{i}"{" selected" if i == start else ""}>{word}</option>'
         for i, word in words
     )
-    return f'<label class="mha-control" title="{tip}"><span>{label}</span><select name="{name}">{options}</select></label>'
+    select = f'<select name="{name}">{options}</select>'
+    return f"<label {attributes}><span>{label}</span>{select}</label>"
 
 
 def script() -> str:
@@ -253,16 +262,23 @@ def write_assets(folder: Path) -> None:
 
 
 def part(explorer: Explorer, include_plotlyjs: bool | str, folder: Path = Path()) -> str:
-    """Return a fragment with style, script and plotly; see :meth:`mha_widgets.explorer.Explorer.to_html`."""
+    """Return a fragment with style, script and plotly.
+
+    See :meth:`mha_widgets.explorer.Explorer.to_html`.
+    """
     plotly = _plotly(include_plotlyjs, folder)
     return f"<style>{markup.style()}</style>{fragment(explorer)}{plotly}<script>{script()}</script>"
 
 
 def write(explorer: Explorer, path: Path, include_plotlyjs: bool | str) -> None:
-    """Write an explorer as a page of its own; see :meth:`mha_widgets.explorer.Explorer.write_html`."""
+    """Write an explorer as a page of its own.
+
+    See :meth:`mha_widgets.explorer.Explorer.write_html`.
+    """
     path.write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
         f"<title>{escape(explorer.title)}</title><style>body{{margin:1rem}}</style></head>"
         f"<body>{part(explorer, include_plotlyjs, path.parent)}</body></html>\n",
         encoding="utf-8",
@@ -282,5 +298,6 @@ def _plotly(include: bool | str, folder: Path) -> str:
     if isinstance(include, str) and include.endswith(".js"):
         return f'<script src="{escape(include)}"></script>'
     raise ValueError(
-        f'Got include_plotlyjs={include!r}; it is True, False, "cdn", "directory" or an address that ends in ".js".'
+        f'Got include_plotlyjs={include!r}; it is True, False, "cdn", "directory" '
+        'or an address that ends in ".js".'
     )

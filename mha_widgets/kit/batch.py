@@ -28,7 +28,8 @@ from mha_widgets.kit.tensors import (
 
 @dataclass(frozen=True)
 class Example:
-    """A module of two heads and a batch, both drawn from a seed: what is shown if the reader passes none.
+    """A module of two heads and a batch, both drawn from a seed:
+    what is shown if the reader passes none.
 
     Attributes:
         seed: the seed.
@@ -45,7 +46,10 @@ class Example:
 
     def program(self, batch_first: bool) -> list[str]:
         """Return the lines that make them, ending with the batch."""
-        module = f"nn.MultiheadAttention(embed_dim={self.sizes[-1]}, num_heads=2, batch_first={batch_first})"
+        module = (
+            f"nn.MultiheadAttention(embed_dim={self.sizes[-1]}, num_heads=2,"
+            f" batch_first={batch_first})"
+        )
         batch = ", ".join(map(str, self.sizes))
         return [
             f"torch.manual_seed({self.seed})",
@@ -62,7 +66,8 @@ def check_module_and_batch(
         return None
     if module is None or x is None:
         raise ValueError(
-            f"{name} got {'x but no module' if module is None else 'a module but no x'}; pass both, or neither."
+            f"{name} got {'x but no module' if module is None else 'a module but no x'}; pass both,"
+            " or neither."
         )
     made = copy_for_inference(module)
     if made.in_proj_weight is None:
@@ -82,7 +87,8 @@ def _batch(x: Tensor, module: nn.MultiheadAttention) -> Tensor:
     check_tensor("x", x, "(N, L, E)")
     if x.dim() != 3 or 0 in x.shape or x.shape[-1] != E:
         raise ValueError(
-            f"x has shape {tuple(x.shape)}; pass sentences (N, L, E) with E = {E}, the module's embed_dim."
+            f"x has shape {tuple(x.shape)}; pass sentences (N, L, E) with E = {E}, the module's"
+            " embed_dim."
         )
     check_finite("x", x)
     return copy_to_cpu(x)
@@ -96,17 +102,20 @@ def sentences(
         return (labels("tokens", None, L, "words"),) * N
     if isinstance(tokens, str) or not isinstance(tokens, Sequence):
         raise TypeError(
-            f"tokens is a {type(tokens).__name__}; pass {N} lists of {L} words, one for each sentence."
+            f"tokens is a {type(tokens).__name__}; pass {N} lists of {L} words, one for each"
+            " sentence."
         )
     if len(tokens) != N:
         raise ValueError(
-            f"tokens has {len(tokens)} entries for {N} sentences of {L} words; pass one list of words for each."
+            f"tokens has {len(tokens)} entries for {N} sentences of {L} words; pass one list of"
+            " words for each."
         )
     return tuple(labels(f"tokens[{n}]", sentence, L, "words") for n, sentence in enumerate(tokens))
 
 
 def rebuilt(module: nn.MultiheadAttention, x: Tensor, batch_first: bool) -> list[str]:
-    """Write a module and a batch as lines of Python, ending with the batch; large ones stay the reader's own.
+    """Write a module and a batch as lines of Python, ending with the batch;
+    large ones stay the reader's own.
 
     >>> rebuilt(nn.MultiheadAttention(2, 1, bias=False), torch.ones(1, 1, 2), True)[0]
     'module = nn.MultiheadAttention(2, 1, bias=False, batch_first=True).eval()'

@@ -12,7 +12,8 @@ MOST_TOLD = 8
 
 
 def habit(weights: np.ndarray, tokens: Sequence[str]) -> tuple[str, float] | None:
-    """Return the place that gets more than half of the weight, in most rows and on average, and its average; or None.
+    """Return the place that gets more than half of the weight, in most rows and on average,
+    and its average; or None.
 
     >>> habit(np.array([[1.0, 0.0], [0.25, 0.75]]), ["a", "b"])
     ('itself', 0.875)
@@ -37,8 +38,9 @@ def habit(weights: np.ndarray, tokens: Sequence[str]) -> tuple[str, float] | Non
 def habits(maps: Mapping[int, np.ndarray], tokens: Sequence[str], averaged: bool) -> Fact:
     """Say what each head looks at, and which ones have no habit.
 
-    >>> habits({0: np.eye(3), 1: np.full((3, 3), 1 / 3), 2: np.eye(3)}, ["a", "b", "c"], averaged=False)[0]
-    "A head's habit is what gets more than half of the weight in most rows: itself in heads 0, 2 (1.00, 1.00), none in head 1."
+    >>> maps = {0: np.eye(3), 1: np.full((3, 3), 1 / 3), 2: np.eye(3)}
+    >>> habits(maps, ["a", "b", "c"], averaged=False)[0].split(": ")[1]
+    'itself in heads 0, 2 (1.00, 1.00), none in head 1.'
     """
     found: dict[str, dict[int, float]] = {}
     rest = []
@@ -49,8 +51,10 @@ def habits(maps: Mapping[int, np.ndarray], tokens: Sequence[str], averaged: bool
             rest.append(head)
     if not found:
         have = "has" if len(rest) == 1 else "have"
-        return (f"{_heads(rest).capitalize()} {have} no habit: in most rows no place gets more than half of the weight, "
-                "be it the token itself, a neighbour or one fixed token.",)  # fmt: skip
+        return (
+            f"{_heads(rest).capitalize()} {have} no habit: in most rows no place gets more than "
+            "half of the weight, be it the token itself, a neighbour or one fixed token.",
+        )
     told = []
     for place, shares in found.items():
         numbers = [f"{share:.2f}" for share in shares.values()]
@@ -58,7 +62,10 @@ def habits(maps: Mapping[int, np.ndarray], tokens: Sequence[str], averaged: bool
     told += [f"none in {_heads(rest)}"] if rest else []
     start = "Behind the mean, a" if averaged else "A"
     return (
-        f"{start} head's habit is what gets more than half of the weight in most rows: {_listed(told)}.",
+        (
+            f"{start} head's habit is what gets more than half of the weight in most rows:"
+            f" {_listed(told)}."
+        ),
     )
 
 

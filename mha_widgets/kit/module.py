@@ -17,14 +17,18 @@ MOST_NUMBERS = 2000  # up to here a module is spelled out in a program
 
 
 def copy_for_inference(module: nn.Module) -> nn.MultiheadAttention:
-    """Return a copy that stays as it is, for inference, in float32 or float64; or say what is wrong with the module."""
+    """Return a copy that stays as it is, for inference, in float32 or float64;
+    or say what is wrong with the module.
+    """
     if not isinstance(module, nn.MultiheadAttention):
         raise TypeError(
-            f"module is a {type(module).__name__}; pass an nn.MultiheadAttention, or the one of mha_widgets."
+            f"module is a {type(module).__name__}; pass an nn.MultiheadAttention, or the one of"
+            " mha_widgets."
         )
     if more := _more_than_weights(module):
         raise ValueError(
-            f"module {more}, so its weights alone are not what it computes; look at it with explorers.Module."
+            f"module {more}, so its weights alone are not what it computes; look at it with"
+            " explorers.Module."
         )
     if module.bias_k is not None or module.add_zero_attn:
         raise ValueError(
@@ -45,7 +49,8 @@ def copy_for_inference(module: nn.Module) -> nn.MultiheadAttention:
     if module.state_dict().keys() != made.state_dict().keys():
         differ = ", ".join(sorted(module.state_dict().keys() ^ made.state_dict().keys()))
         raise ValueError(
-            f"module differs from an nn.MultiheadAttention in {differ}; look at it with explorers.Module."
+            f"module differs from an nn.MultiheadAttention in {differ}; look at it with"
+            " explorers.Module."
         )
     made.load_state_dict(module.state_dict())
     made.batch_first = module.batch_first
@@ -66,7 +71,8 @@ def check_output(module: nn.MultiheadAttention, *inputs: Tensor) -> None:
     """Say so if what the module makes of finite inputs is not finite."""
     if not module(*inputs)[0].isfinite().all():
         raise ValueError(
-            f"What the module makes of its inputs overflows {dtype_of(module)}; pass smaller numbers or float64."
+            f"What the module makes of its inputs overflows {dtype_of(module)}; pass smaller"
+            " numbers or float64."
         )
 
 
@@ -92,7 +98,9 @@ def empty(
 
 
 def cut(module: nn.MultiheadAttention, num_heads: int) -> nn.MultiheadAttention:
-    """Return a module with the same weights, cut into other heads; or say, with torch's words, why it can't be."""
+    """Return a module with the same weights, cut into other heads; or say, with torch's words,
+    why it can't be.
+    """
     check_cut(module.embed_dim, num_heads)
     module = copy.copy(module)
     module.num_heads, module.head_dim = num_heads, module.embed_dim // num_heads
@@ -107,13 +115,15 @@ def check_cut(embed_dim: int, num_heads: int) -> None:
         E = embed_dim
         fitting = ", ".join(str(number) for number in range(1, E + 1) if E % number == 0)
         raise ValueError(
-            f"nn.MultiheadAttention({E}, {num_heads}) says “{error}”: {E} features can't be cut into {num_heads} heads "
-            f"of one width; choose one of {fitting}."
+            f"nn.MultiheadAttention({E}, {num_heads}) says “{error}”: {E} features can't be cut"
+            f" into {num_heads} heads of one width; choose one of {fitting}."
         ) from error
 
 
 def as_code(module: nn.MultiheadAttention, num_heads: int) -> list[str]:
-    """Write a module as lines of Python, or how to cut the reader's own if it is too large to be spelled out."""
+    """Write a module as lines of Python,
+    or how to cut the reader's own if it is too large to be spelled out.
+    """
     if sum(parameter.numel() for parameter in module.parameters()) > MOST_NUMBERS:
         H, D = num_heads, module.embed_dim // num_heads
         lines = [
@@ -191,7 +201,8 @@ def inputs_for(
         if tensor.shape[1] != width:
             shape, wanted = tuple(tensor.shape), f"({letter}, {width})"
             raise ValueError(
-                f"{name} has shape {shape}, but the module has {argument}={width}; pass {name} as {wanted}."
+                f"{name} has shape {shape}, but the module has {argument}={width}; pass {name} as"
+                f" {wanted}."
             )
     if len(made[1]) != len(made[2]):
         raise ValueError(
@@ -208,7 +219,8 @@ def all_by_hand(module: nn.MultiheadAttention, names: Sequence[str], length: int
         names: what its inputs are called.
         length: L, how many queries there are.
 
-    >>> print(*all_by_hand(nn.MultiheadAttention(8, 2, bias=False), ["x", "y", "y"], 5)[:3], sep="\\n")
+    >>> lines = all_by_hand(nn.MultiheadAttention(8, 2, bias=False), ["x", "y", "y"], 5)
+    >>> print(*lines[:3], sep="\\n")
     w_q, w_k, w_v = module.in_proj_weight.chunk(3)
     q, k, v = x @ w_q.T, y @ w_k.T, y @ w_v.T
     q, k, v = (part.view(-1, 2, 4).transpose(0, 1) for part in (q, k, v))  # (H, L, D)
@@ -226,7 +238,10 @@ def all_by_hand(module: nn.MultiheadAttention, names: Sequence[str], length: int
         f"w_q, w_k, w_v = {parts}",
         *(["b_q, b_k, b_v = module.in_proj_bias.chunk(3)"] if biased else []),
         f"q, k, v = {', '.join(products)}",
-        f"q, k, v = (part.view(-1, {H}, {E // H}).transpose(0, 1) for part in (q, k, v))  # (H, L, D)",
+        (
+            f"q, k, v = (part.view(-1, {H}, {E // H}).transpose(0, 1) for part in (q, k, v))  # (H,"
+            " L, D)"
+        ),
         "heads = nn.functional.scaled_dot_product_attention(q, k, v)",
         f"by_hand = module.out_proj(heads.transpose(0, 1).reshape({length}, {E}))",
         f"print((by_hand - module({', '.join(names)})[0]).abs().max())  # 0, but for rounding",

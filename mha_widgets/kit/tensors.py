@@ -12,13 +12,15 @@ def check_tensor(name: str, tensor: Tensor, letters: str = "") -> None:
     """Say what is wrong with what is no ordinary tensor of real floating-point numbers."""
     if not isinstance(tensor, Tensor):
         raise TypeError(
-            f"{name} is a {type(tensor).__name__}; pass a tensor{letters and ' '}{letters}: torch.as_tensor makes one."
+            f"{name} is a {type(tensor).__name__}; pass a tensor{letters and ' '}{letters}:"
+            " torch.as_tensor makes one."
         )
     if tensor.is_nested:
         raise ValueError(f"{name} is a nested tensor; pass one sequence of it, such as {name}[0].")
     if tensor.is_meta:
         raise ValueError(
-            f"{name} is on the meta device, where tensors hold no numbers; pass one that holds some."
+            f"{name} is on the meta device, where tensors hold no numbers; pass one that holds"
+            " some."
         )
     if tensor.is_quantized:
         raise ValueError(f"{name} is quantized; pass {name}.dequantize().")
@@ -27,7 +29,8 @@ def check_tensor(name: str, tensor: Tensor, letters: str = "") -> None:
     if not tensor.is_floating_point():
         fix = "" if tensor.is_complex() else f": {name}.float()"
         raise ValueError(
-            f"{name} holds {tensor.dtype}; pass {'real ' * tensor.is_complex()}floating-point numbers{fix}."
+            f"{name} holds {tensor.dtype}; pass {'real ' * tensor.is_complex()}floating-point"
+            f" numbers{fix}."
         )
 
 
@@ -37,16 +40,20 @@ def one_type(**tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         if tensor.dtype != tensors[first].dtype:
             raise ValueError(
-                f"{name} is {tensor.dtype} and {first} {tensors[first].dtype}; pass all in one type."
+                f"{name} is {tensor.dtype} and {first} {tensors[first].dtype}; pass all in one"
+                " type."
             )
 
 
 def matrix(name: str, tensor: Tensor, letters: str) -> Tensor:
-    """Return a 2D tensor of finite numbers, detached and at least float32, or say what is wrong with it."""
+    """Return a 2D tensor of finite numbers, detached and at least float32,
+    or say what is wrong with it.
+    """
     check_tensor(name, tensor, letters)
     if tensor.dim() != 2:
         raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}; pass one sequence, {letters}{_one_of(name, tensor)}."
+            f"{name} has shape {tuple(tensor.shape)}; pass one sequence,"
+            f" {letters}{_one_of(name, tensor)}."
         )
     if 0 in tensor.shape:
         raise ValueError(
@@ -67,7 +74,9 @@ def _one_of(name: str, tensor: Tensor) -> str:
 
 
 def copy_to_cpu(tensor: Tensor) -> Tensor:
-    """Return a copy on the CPU, at least float32: numpy has no bfloat16. It stays, whatever becomes of the original."""
+    """Return a copy on the CPU, at least float32: numpy has no bfloat16. It stays,
+    whatever becomes of the original.
+    """
     return tensor.detach().to("cpu", torch.promote_types(tensor.dtype, torch.float32), copy=True)
 
 
@@ -88,13 +97,15 @@ def check_scores(query: Tensor, key: Tensor) -> None:
     if not scores.isfinite().all():
         largest = max(query.abs().max().item(), key.abs().max().item())
         raise ValueError(
-            f"query and key hold numbers up to {largest:.2g}, and their dot products overflow {query.dtype}; "
-            "pass smaller numbers or float64."
+            f"query and key hold numbers up to {largest:.2g}, and their dot products overflow"
+            f" {query.dtype}; pass smaller numbers or float64."
         )
 
 
 def labels(name: str, tokens: Sequence[str] | None, length: int, what: str) -> tuple[str, ...]:
-    """Return one label for each of some things, numbers if none are given, or say how many are wanted."""
+    """Return one label for each of some things, numbers if none are given,
+    or say how many are wanted.
+    """
     if tokens is None:
         return tuple(map(str, range(length)))
     if isinstance(tokens, str):
@@ -103,7 +114,8 @@ def labels(name: str, tokens: Sequence[str] | None, length: int, what: str) -> t
         )
     if not isinstance(tokens, Iterable):
         raise TypeError(
-            f"{name} is a {type(tokens).__name__}; pass a list of {length} strings, one for each of the {what}."
+            f"{name} is a {type(tokens).__name__}; pass a list of {length} strings, one for each of"
+            f" the {what}."
         )
     tokens = [
         token.item() if isinstance(token, Tensor) and token.dim() == 0 else token
@@ -111,7 +123,8 @@ def labels(name: str, tokens: Sequence[str] | None, length: int, what: str) -> t
     ]
     if any(getattr(token, "ndim", 0) or isinstance(token, (list, tuple)) for token in tokens):
         raise TypeError(
-            f"{name} holds lists; pass one flat list of {length} strings, one for each of the {what}."
+            f"{name} holds lists; pass one flat list of {length} strings, one for each of the"
+            f" {what}."
         )
     if len(tokens) != length:
         raise ValueError(

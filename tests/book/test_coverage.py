@@ -88,8 +88,10 @@ def test_both_outputs_and_the_nine_conditions_have_rows() -> None:
         ),
         (
             "packed-projections",
-            "Module output shape: (1, 3, 8)\nAveraged weights shape: (1, 3, 3)\n"
-            "Max output difference: 0.0\nOutputs equal: True\n",
+            (
+                "Module output shape: (1, 3, 8)\nAveraged weights shape: (1, 3, 3)\n"
+                "Max output difference: 0.0\nOutputs equal: True\n"
+            ),
         ),
     ],
 )

@@ -1,4 +1,6 @@
-"""The built book and a server for it, a browser, watched pages, explorers written as pages, a JupyterLab."""
+"""The built book and a server for it, a browser, watched pages, explorers written as pages,
+a JupyterLab.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ class Lab(NamedTuple):
 
 @contextmanager
 def started(folder: Path, port: int) -> Iterator[Lab]:
-    """Run JupyterLab on a copy of the notebooks, with settings of its own; it logs into the folder."""
+    """Run JupyterLab on a copy of the notebooks, with settings of its own;
+    it logs into the folder.
+    """
     for name in ("notebooks", "book"):
         shutil.copytree(ROOT / name, folder / name)
     names = (

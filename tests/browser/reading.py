@@ -22,7 +22,9 @@ READ = """(root, names) => {
     const [first] = inputs;
     if (first.type === "radio") return inputs.findIndex((input) => input.checked);
     if (first.type === "checkbox") return Number(first.checked);
-    if (first.tagName === "BUTTON") return inputs.findIndex((input) => input.classList.contains("mod-active"));
+    if (first.tagName === "BUTTON") {
+      return inputs.findIndex((input) => input.classList.contains("mod-active"));
+    }
     return Number(first.selectedIndex ?? first.ariaValueNow ?? first.value);
   };
   return {
@@ -33,9 +35,11 @@ READ = """(root, names) => {
     note: root.querySelector(".mha-fixed")?.textContent ?? "",
     controls: Object.fromEntries(names.map((name) => {
       const inputs = all(`[name="${name}"], .mha-${name} :is(input, button, select, .noUi-handle)`);
-      return [name, { position: position(inputs), disabled: inputs.every((input) => input.closest("[disabled]")) }];
+      const disabled = inputs.every((input) => input.closest("[disabled]"));
+      return [name, { position: position(inputs), disabled }];
     })),
-    titles: Object.fromEntries(all(".mha-control").map((control) => [control.querySelector("[name]").name, control.title])),
+    titles: Object.fromEntries(all(".mha-control").map((control) =>
+      [control.querySelector("[name]").name, control.title])),
   };
 }"""
 
@@ -76,7 +80,9 @@ def _given(part: dict[str, Any], own: Set[str] = frozenset()) -> dict[str, Any]:
 
 
 def drawn(root: Locator, names: Sequence[str]) -> dict[str, Any]:
-    """Return everything that an explorer with these controls shows, with numbers as short as a page has them."""
+    """Return everything that an explorer with these controls shows,
+    with numbers as short as a page has them.
+    """
     shown = root.evaluate(READ, names)
     plot = _compact({"data": shown.pop("data"), "layout": shown.pop("layout")})
     return shown | {"width": plot["layout"]["width"]} | figure(**plot)
@@ -159,7 +165,9 @@ class Reader:
         return list(differences(shown, wanted))
 
     def titles(self) -> dict[str, str]:
-        """Return what each control says when it is hovered: what it does, or why it does nothing."""
+        """Return what each control says when it is hovered: what it does,
+        or why it does nothing.
+        """
         return {
             name: self.view.disabled.get(name, self.explorer.controls[name].help)
             for name in self.names
@@ -179,7 +187,9 @@ class Reader:
         return f"Run the notebook to change this: {', '.join(fixed)}." if fixed else ""
 
     def assert_shows_what_python_says(self) -> None:
-        """Compare the figure, the facts, the code, the controls and the message with the view of this state."""
+        """Compare the figure, the facts, the code,
+        the controls and the message with the view of this state.
+        """
         wrong = self.wrong()
         assert not wrong, f"{wrong} at {self.state} after {self.moves[-5:]}"
 
@@ -210,13 +220,17 @@ class Reader:
             inputs.select_option(index=after)
 
     def go(self, state: dict[str, Any]) -> None:
-        """Move every control that can be moved to where a state has it; twice, since one can set another free."""
+        """Move every control that can be moved to where a state has it; twice,
+        since one can set another free.
+        """
         for name in (*self.names, *self.names):
             if name in self.free and self.state[name] != state[name]:
                 self.move(name, state[name])
 
     def walk(self, values: int | None = None) -> Iterator[None]:
-        """Give every control each of its values, or so many others, where it does something, and stop at each."""
+        """Give every control each of its values, or so many others, where it does something,
+        and stop at each.
+        """
         for name in self.names:
             if base := self._base(name):
                 self.go(base)
@@ -255,7 +269,9 @@ class Reader:
 
 
 class LiveReader(Reader):
-    """The same in JupyterLab, where the kernel does the maths and every control is alive; the code is unfolded first."""
+    """The same in JupyterLab, where the kernel does the maths and every control is alive;
+    the code is unfolded first.
+    """
 
     def __init__(self, root: Locator, explorer: Explorer) -> None:
         super().__init__(root, explorer)

@@ -104,7 +104,10 @@ def test_a_built_page_is_small_and_its_text_comes_first(
     most = {GALLERY: 2_500_000, MUSEUM: 500_000}.get(page_name, 400_000)
     assert (book_dir / page_name).stat().st_size <= most
     page = open_page(f"{server}/{page_name}", server)
-    asked = "performance.getEntriesByType('resource').filter(entry => entry.name.includes('plotly.min.js')).length"
+    asked = (
+        "performance.getEntriesByType('resource').filter(entry =>"
+        " entry.name.includes('plotly.min.js')).length"
+    )
     near = page.locator(".mha-explorer").first.bounding_box()["y"] < 900 + 400
     assert page.evaluate(asked) <= near
     for name in PAGES[page_name]:
@@ -165,7 +168,8 @@ def test_in_the_dark_no_light_ground_is_behind_an_explorer(
     grounds = page.locator(".mha-explorer").first.evaluate("""root => {
       const found = [];
       for (let node = root.parentElement; node; node = node.parentElement) {
-        const [red, green, blue, alpha = 1] = getComputedStyle(node).backgroundColor.match(/[\\d.]+/g).map(Number);
+        const numbers = getComputedStyle(node).backgroundColor.match(/[\\d.]+/g).map(Number);
+        const [red, green, blue, alpha = 1] = numbers;
         if (alpha) found.push(Math.max(red, green, blue));
       }
       return found;

@@ -1,4 +1,6 @@
-"""An explorer is dark on a dark ground and light on a light one, whatever the theme around it is called."""
+"""An explorer is dark on a dark ground and light on a light one,
+whatever the theme around it is called.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from mha_widgets import explorers
 from mha_widgets.figures.theme import COLOURS
 from mha_widgets.hosts import page
 
-# What a page puts around an explorer, what the computer prefers, and the ground that a reader then sees.
+# What a page puts around an explorer, what the computer prefers,
+# and the ground that a reader then sees.
 GROUNDS = {
     "nothing painted": ("{}", "dark", "light"),
     "white body": ("<style>body{{background:#fff}}</style>{}", "dark", "light"),
@@ -50,26 +53,29 @@ GROUNDS = {
 SWITCHES = {
     "a class on html": "document.documentElement.classList.add('dark')",
     "an attribute on body": "document.body.dataset.jpThemeLight = 'false'",
-    "a style sheet that arrives": "document.head.append(Object.assign(document.createElement('style'), "
-    "{textContent: 'body{background:#111}'}))",
+    "a style sheet that arrives": (
+        "document.head.append(Object.assign(document.createElement('style'), "
+        "{textContent: 'body{background:#111}'}))"
+    ),
     "a ground that fades": "document.body.className = 'fading'",
 }
 THEMES = (
-    "<style>html.dark body, body[data-jp-theme-light=false]{background:#111;color:#eee}"
-    "body{background:#fff;color:#111} body.fading{transition:background 0.3s;background:#111}</style>"
+    "<style>html.dark body,"
+    " body[data-jp-theme-light=false]{background:#111;color:#eee}body{background:#fff;color:#111}"
+    " body.fading{transition:background 0.3s;background:#111}</style>"
 )
 
 
 def shades(root: Locator) -> set[str]:
-    """Return in which colours the card, its words and its figure are shown: light, dark, or both."""
-    found = root.evaluate(
-        """root => {
+    """Return in which colours the card, its words and its figure are
+    shown: light, dark, or both.
+    """
+    found = root.evaluate("""root => {
           const style = getComputedStyle(root);
           const plot = root.querySelector(".js-plotly-plot");
           return [style.getPropertyValue("--mha-card").trim(), style.color, style.backgroundColor,
                   plot.layout.template.layout.font.color];
-        }"""
-    )
+        }""")
     named = {}
     for role in ("ink", "card"):
         for shade, colour in zip(("light", "dark"), COLOURS[role], strict=True):
@@ -146,9 +152,10 @@ def test_another_library_that_defines_itself_loads_beside_plotly(
         "}).observe(document.head, { childList: true });"
     )
     (folder / "amd.html").write_text(
-        f"<!doctype html><head><link rel=stylesheet href={page.STYLE}><script src=loader.js></script>"
-        f"<script src=library.js></script></head>{explorers.Masks().to_html()}"
-        f"<script src={page.SCRIPT} defer></script>"
+        f"<!doctype html><head><link rel=stylesheet href={page.STYLE}><script"
+        " src=loader.js></script><script"
+        f" src=library.js></script></head>{explorers.Masks().to_html()}<script src={page.SCRIPT}"
+        " defer></script>"
     )
     shown = open_page((folder / "amd.html").as_uri(), folder.as_uri())
     shown.locator(".js-plotly-plot .main-svg").first.wait_for()
@@ -173,12 +180,16 @@ def test_in_jupyterlab_the_theme_decides_and_not_the_computer(on_a_dark_computer
     root.page.wait_for_function(
         "root => root.dataset.ground === 'light'", arg=root.element_handle()
     )
-    dark_figure = f"root => root.querySelector('.js-plotly-plot').layout.template.layout.font.color === '{COLOURS['ink'][1]}'"
+    dark_figure = (
+        "root => root.querySelector('.js-plotly-plot').layout.template.layout.font.color ==="
+        f" '{COLOURS['ink'][1]}'"
+    )
     assert shades(root) == {"light"}
     # Another theme, which knows nothing of JupyterLab's own switch.
     shown.evaluate(
-        "() => { document.body.style.setProperty('--jp-layout-color0', '#111');"
-        "document.querySelectorAll('.jp-Notebook, .jp-NotebookPanel').forEach(part => part.style.background = '#111'); }"
+        "() => { document.body.style.setProperty('--jp-layout-color0',"
+        " '#111');document.querySelectorAll('.jp-Notebook, .jp-NotebookPanel').forEach(part =>"
+        " part.style.background = '#111'); }"
     )
     shown.wait_for_function(dark_figure, arg=root.element_handle())
     assert shades(root) == {"dark"}

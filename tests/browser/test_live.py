@@ -1,4 +1,6 @@
-"""Explorers in JupyterLab, shown by cells of one notebook: their widgets moved by mouse and keyboard."""
+"""Explorers in JupyterLab, shown by cells of one notebook:
+their widgets moved by mouse and keyboard.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SIZE = {"width": 1280, "height": 900}
 
 @pytest.fixture(scope="module")
 def opened(lab: Lab, browser: Browser) -> Iterator[tuple[Page, list[str]]]:
-    """A notebook whose first cell has run and whose last is empty, and the list of what the page reports."""
+    """A notebook whose first cell has run and whose last is empty,
+    and the list of what the page reports.
+    """
     cells = [
         nbformat.v4.new_code_cell(source) for source in ("from mha_widgets import explorers", "")
     ]
@@ -148,7 +152,10 @@ def test_a_fold_opened_by_keyboard_stays_open_and_its_code_is_copied(notebook: P
 
 def test_in_a_narrow_window_the_maps_stand_below_one_another(notebook: Page) -> None:
     reader = show(notebook, "Attention")
-    tops = "plot => [...plot.querySelectorAll('.heatmaplayer image')].map(map => Math.round(map.getBoundingClientRect().top))"
+    tops = (
+        "plot => [...plot.querySelectorAll('.heatmaplayer image')].map(map =>"
+        " Math.round(map.getBoundingClientRect().top))"
+    )
     plot = reader.root.locator(".js-plotly-plot")
     assert len(set(plot.evaluate(tops))) == 1
     notebook.set_viewport_size({"width": 760, "height": 900})

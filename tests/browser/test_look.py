@@ -1,4 +1,6 @@
-"""What every explorer looks like on a phone and on a wide screen in the dark: nothing sticks out, is cut off or overlaps."""
+"""What every explorer looks like on a phone and on a wide screen in the dark:
+nothing sticks out, is cut off or overlaps.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,20 @@ from reading import Reader
 
 from mha_widgets import explorers
 
-# Texts are compared as the quadrangles that they fill, since some are slanted; without the room above and below letters.
+# Texts are compared as the quadrangles that they fill, since some are slanted;
+# without the room above and below letters.
 FAULTS = """root => {
   const faults = [], plot = root.querySelector(".js-plotly-plot");
   const { scrollWidth, clientWidth } = document.documentElement;
-  if (scrollWidth > clientWidth) faults.push(`the page is ${scrollWidth} px wide in ${clientWidth}`);
+  const check = (faulty, words) => { if (faulty) faults.push(words); };
+  check(scrollWidth > clientWidth, `the page is ${scrollWidth} px wide in ${clientWidth}`);
   const sticksOut = (box, bounds) => box.left < bounds.left - 1 || box.right > bounds.right + 1
     || box.top < bounds.top - 1 || box.bottom > bounds.bottom + 1;
   const bounds = plot.querySelector(".main-svg").getBoundingClientRect();
-  if (sticksOut(bounds, root.getBoundingClientRect())) faults.push("the figure sticks out of the explorer");
+  const card = root.getBoundingClientRect();
+  check(sticksOut(bounds, card), "the figure sticks out of the explorer");
   for (const part of root.querySelectorAll(".mha-control, .mha-facts li, .mha-fixed")) {
-    if (sticksOut(part.getBoundingClientRect(), root.getBoundingClientRect())) faults.push(`“${part.textContent}” sticks out`);
+    check(sticksOut(part.getBoundingClientRect(), card), `“${part.textContent}” sticks out`);
   }
   const texts = [...plot.querySelectorAll(".main-svg text")]
     .filter((text) => text.textContent.trim() && text.getClientRects().length);
@@ -33,15 +38,17 @@ FAULTS = """root => {
     return [at(x, top), at(x + width, top), at(x + width, bottom), at(x, bottom)];
   });
   texts.forEach((text) => {
-    if (sticksOut(text.getBoundingClientRect(), bounds)) faults.push(`“${text.textContent}” is cut off`);
+    check(sticksOut(text.getBoundingClientRect(), bounds), `“${text.textContent}” is cut off`);
   });
   const apart = (one, other) => [one, other].some((quad) => [0, 1].some((side) => {
     const [a, b] = [quad[side], quad[side + 1]];
-    const along = (quad) => quad.map((point) => (point.x - a.x) * (b.x - a.x) + (point.y - a.y) * (b.y - a.y));
-    return Math.max(...along(one)) <= Math.min(...along(other)) || Math.max(...along(other)) <= Math.min(...along(one));
+    const on = (point) => (point.x - a.x) * (b.x - a.x) + (point.y - a.y) * (b.y - a.y);
+    const [ours, theirs] = [one.map(on), other.map(on)];
+    return Math.max(...ours) <= Math.min(...theirs) || Math.max(...theirs) <= Math.min(...ours);
   }));
   quads.forEach((quad, i) => quads.slice(0, i).forEach((other, j) => {
-    if (!apart(quad, other)) faults.push(`“${texts[j].textContent}” and “${texts[i].textContent}” overlap`);
+    const both = `“${texts[j].textContent}” and “${texts[i].textContent}”`;
+    check(!apart(quad, other), `${both} overlap`);
   }));
   return faults;
 }"""

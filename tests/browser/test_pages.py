@@ -1,4 +1,6 @@
-"""Every explorer as a page of its own, opened from disk: its controls moved one by one and at random."""
+"""Every explorer as a page of its own, opened from disk:
+its controls moved one by one and at random.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Each chapter's question answers to what is chosen, and its solutions stay folded until they are opened."""
+"""Each chapter's question answers to what is chosen,
+and its solutions stay folded until they are opened.
+"""
 
 from __future__ import annotations
 

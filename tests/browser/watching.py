@@ -11,7 +11,9 @@ from playwright.sync_api import Browser, Page, Request
 
 @contextmanager
 def watched(browser: Browser) -> Iterator[tuple[Callable[..., Page], list[str]]]:
-    """Give a way to open pages that may reach nothing but themselves, and the list of what they report or ask for."""
+    """Give a way to open pages that may reach nothing but themselves,
+    and the list of what they report or ask for.
+    """
     contexts: list[Any] = []
     troubles: list[str] = []
 
@@ -28,7 +30,8 @@ def watched(browser: Browser) -> Iterator[tuple[Callable[..., Page], list[str]]]
         page.on("pageerror", lambda error: troubles.append(str(error)))
 
         def failed(request: Request) -> None:
-            # What a page cancels itself is no failure: JupyterLab asks for an image before it has its full address.
+            # What a page cancels itself is no failure:
+            # JupyterLab asks for an image before it has its full address.
             if request.failure != "net::ERR_ABORTED":
                 troubles.append(f"{request.failure}: {request.url}")
 

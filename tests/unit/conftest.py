@@ -31,7 +31,8 @@ class Parts(Explorer):
     def compute(self, **state: Any) -> dict[str, Any]:
         if len(self.tokens) % state["parts"]:
             raise ValueError(
-                f"{len(self.tokens)} tokens can't be cut into {state['parts']} <equal> parts; choose 1 or 2."
+                f"{len(self.tokens)} tokens can't be cut into {state['parts']} <equal> parts;"
+                " choose 1 or 2."
             )
         return state | {
             "values": np.linspace(0, 1, len(self.tokens)).reshape(1, -1) / state["parts"]

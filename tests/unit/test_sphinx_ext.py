@@ -21,7 +21,10 @@ nb_mime_priority_overrides = [["html", "text/html", 0]]
 """
 CELL = "from mha_widgets import explorers\nexplorers.Attention()"
 QUIZ = "from mha_widgets import exercises\nexercises.quiz('quizzes/chapter.json')"
-QUESTION = '[{"question": "How wide?", "type": "multiple_choice", "answers": [{"answer": "4", "correct": true}]}]'
+QUESTION = (
+    '[{"question": "How wide?", "type": "multiple_choice", "answers": [{"answer": "4", "correct":'
+    " true}]}]"
+)
 
 
 class Project:

@@ -76,14 +76,16 @@ class Heads(Explorer):
 
     Args:
         module: an ``nn.MultiheadAttention``, or ours; by default one whose four heads look at four
-            different things. Its weights can be cut into every number of heads that divides ``embed_dim``.
+            different things. Its weights can be cut into every number of heads that divides
+            ``embed_dim``.
         x: (L, E), one sequence without a batch axis, which looks at itself.
         tokens: L labels.
 
     Raises:
         TypeError: something other than a multi-head attention, a tensor and a list of strings.
-        ValueError: a module for inputs of several widths or with appended keys, an ``x`` that doesn't
-            fit it or has more than 128 positions, numbers that aren't finite, or too few or too many tokens.
+        ValueError: a module for inputs of several widths or with appended keys, an ``x`` that
+            doesn't fit it or has more than 128 positions, numbers that aren't finite, or too few or
+            too many tokens.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.2.2.
 
@@ -96,7 +98,10 @@ class Heads(Explorer):
     """
 
     title = "Heads: queries, keys and values, cut into slices"
-    prompt = "Try: average the heads, as nn.MultiheadAttention does by default, and look for what each head was doing."
+    prompt = (
+        "Try: average the heads, as nn.MultiheadAttention does by default, and look for what each"
+        " head was doing."
+    )
 
     @fresh_torch()
     def __init__(
@@ -107,7 +112,8 @@ class Heads(Explorer):
     ) -> None:
         if (module is None) != (x is None):
             raise ValueError(
-                f"Heads got {'x but no module' if module is None else 'a module but no x'}; pass both, or neither."
+                f"Heads got {'x but no module' if module is None else 'a module but no x'}; pass"
+                " both, or neither."
             )
         self._example = module is None
         if module is None or x is None:
@@ -163,15 +169,18 @@ class Heads(Explorer):
         E, kdim, vdim = self.module.embed_dim, self.module.kdim, self.module.vdim
         if not E == kdim == vdim:
             raise ValueError(
-                f"module has embed_dim={E}, kdim={kdim} and vdim={vdim}; pass one where all are equal: x attends to itself."
+                f"module has embed_dim={E}, kdim={kdim} and vdim={vdim}; pass one where all are"
+                " equal: x attends to itself."
             )
         if len(self.x) > MOST_POSITIONS:
             raise ValueError(
-                f"x has {len(self.x)} positions, too many to look at; pass at most {MOST_POSITIONS}."
+                f"x has {len(self.x)} positions, too many to look at; pass at most"
+                f" {MOST_POSITIONS}."
             )
         if self.x.shape[1] != E:
             raise ValueError(
-                f"x has shape {tuple(self.x.shape)}, but the module has embed_dim={E}; pass x as (L, {E})."
+                f"x has shape {tuple(self.x.shape)}, but the module has embed_dim={E}; pass x as"
+                f" (L, {E})."
             )
         check_output(self.module, *[self.x] * 3)
 
@@ -193,7 +202,8 @@ class Heads(Explorer):
         """Return the weights of every head, and the output for a way to join them.
 
         Raises:
-            ValueError: a number of heads that doesn't divide the features, or a head that doesn't exist.
+            ValueError: a number of heads that doesn't divide the features, or a head that doesn't
+                exist.
         """
         (L, E), H, averaged = self.x.shape, state["num_heads"], state["average_attn_weights"]
         module, D = cut(self.module, H), E // H
@@ -204,7 +214,8 @@ class Heads(Explorer):
             )
         if head is None and not averaged and H > MOST_MAPS:
             raise ValueError(
-                f"The maps of {H} heads are too many to be looked at together; choose one head, or average them."
+                f"The maps of {H} heads are too many to be looked at together; choose one head, or"
+                " average them."
             )
         mask = (
             torch.ones(L, L, dtype=torch.bool).triu(1) if state["attn_mask"] == "causal" else None
@@ -236,7 +247,9 @@ class Heads(Explorer):
         )
 
     def draw(self, record: Record) -> go.Figure:
-        """Draw the maps of the heads or their mean, and where each feature of the joined heads comes from."""
+        """Draw the maps of the heads or their mean,
+        and where each feature of the joined heads comes from.
+        """
         drawn: list[Map] = []
         if not record.averaged:
             drawn += [_head(record, h) for h in _shown(record)]
@@ -246,16 +259,24 @@ class Heads(Explorer):
         return panels.draw([*drawn, _joined(record)], per_row=4)
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
-        """Return the width of a head, what the heads look at, what their mean hides, and how they were joined."""
+        """Return the width of a head, what the heads look at, what their mean hides,
+        and how they were joined.
+        """
         (H, L, _), E = record.per_head.shape, record.x.shape[1]
         shown = {head: record.per_head[head] for head in _shown(record)}
         width = f"head_dim = embed_dim ÷ num_heads = {E} ÷ {H} = {E // H}"
         formula = f"4·{E}² + 4·{E} = " if record.parameters == 4 * E * E + 4 * E else ""
         size = (
-            f"{formula}{record.parameters:,} parameters, whatever num_heads is: the same weights are cut differently.",
+            (
+                f"{formula}{record.parameters:,} parameters, whatever num_heads is: the same"
+                " weights are cut differently."
+            ),
         )
         mask = (
-            f"One ({L}, {L}) mask is for every head: none sees a later position, whatever it looks for.",
+            (
+                f"One ({L}, {L}) mask is for every head: none sees a later position, whatever it"
+                " looks for."
+            ),
         )
         masked: list[Fact] = [] if record.mask is None else [mask]
         if H == 1:
@@ -301,7 +322,8 @@ class Heads(Explorer):
             lines.append(f"v = x @ module.in_proj_weight[{2 * E}:].T{added}")
             lines.append(f"v = v.view({L}, {H}, {E // H}).transpose(0, 1)  # (H, L, D)")
             lines.append(
-                f"output = module.out_proj((weights @ v).reshape({L}, {E}))  # forgot .transpose(0, 1)"
+                f"output = module.out_proj((weights @ v).reshape({L}, {E}))  # forgot"
+                " .transpose(0, 1)"
             )
             lines += (
                 ["weights = weights.mean(dim=0)  # what average_attn_weights=True returns"]
@@ -404,7 +426,10 @@ def _told_join(record: Record) -> Fact:
     strange = int((record.position != np.arange(L)[:, None]).sum())
     if not strange:
         return (
-            f"Joined: {apart}.transpose(0, 1).reshape{beside} puts the heads of a position side by side, in its own row.",
+            (
+                f"Joined: {apart}.transpose(0, 1).reshape{beside} puts the heads of a position side"
+                " by side, in its own row."
+            ),
         )
     heads, positions = (
         _counted(len(set(record.whose[0])), "head"),
@@ -413,7 +438,9 @@ def _told_join(record: Record) -> Fact:
     return (
         "Without the transpose ",
         Word(f"{strange} of {L * E} features", "warn"),
-        " are another position's, and no error says so: "
-        f"row 0 holds {heads} for {positions} instead of {H} heads for its own, "
-        f"and the output is off by up to {format_number(record.damage)}.",
+        (
+            " are another position's, and no error says so: "
+            f"row 0 holds {heads} for {positions} instead of {H} heads for its own, "
+            f"and the output is off by up to {format_number(record.damage)}."
+        ),
     )

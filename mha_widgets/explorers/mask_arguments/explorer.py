@@ -38,22 +38,26 @@ MOST_WORDS = 4
 
 
 class MaskArguments(Explorer):
-    """Shows both masks of ``nn.MultiheadAttention`` merged, for every sentence and head, and the weights that they leave.
+    """Shows both masks of ``nn.MultiheadAttention`` merged, for every sentence and head,
+    and the weights that they leave.
 
     Args:
-        module: an ``nn.MultiheadAttention``, here with ``batch_first`` and without dropout; a small one if none is given.
+        module: an ``nn.MultiheadAttention``, here with ``batch_first`` and without dropout; a small
+            one if none is given.
         x: (N, L, E), N sentences of L words, the padding on the right.
         lengths: N numbers of real words; L if not given.
         tokens: N lists of L words.
 
     Raises:
         TypeError: something other than a module, a tensor and lists.
-        ValueError: one without the other, a module of other than self-attention, or sizes that don't fit.
+        ValueError: one without the other, a module of other than self-attention, or sizes that
+            don't fit.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
 
     >>> explorer = MaskArguments()
-    >>> explorer.compute(**explorer.complete(attn_mask="3D", order="repeat")).blocked[0].sum(axis=(1, 2))
+    >>> record = explorer.compute(**explorer.complete(attn_mask="3D", order="repeat"))
+    >>> record.blocked[0].sum(axis=(1, 2))
     array([6, 9])
     """
 
@@ -86,8 +90,8 @@ class MaskArguments(Explorer):
         H = self.module.num_heads
         if max(N, H) * L > MOST_CELLS:
             raise ValueError(
-                f"x has N × L = {N} × {L} words, and the module H = {H}; pass at most {MOST_CELLS} for N × L and for H × L, "
-                "so that all masks can be seen."
+                f"x has N × L = {N} × {L} words, and the module H = {H}; pass at most {MOST_CELLS}"
+                " for N × L and for H × L, so that all masks can be seen."
             )
         self.padding = ~padding_mask([L] * N if lengths is None else lengths, L)
         if len(self.padding) != N:
@@ -162,7 +166,9 @@ class MaskArguments(Explorer):
         return panels.draw([all_masks(record), one_mask(record), weights(record)])
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
-        """Return what torch says, what is blocked, what people trip over, what is looked at, and the path."""
+        """Return what torch says, what is blocked, what people trip over, what is looked at,
+        and the path.
+        """
         if record.path is None:
             return (*_said(record), _refused(record), *_merging(record))
         first = (
@@ -175,7 +181,9 @@ class MaskArguments(Explorer):
         return (*first, _path(record), *_polarity(record), *_merging(record), *_queries(record))[:6]
 
     def code(self, **state: Any) -> str:
-        """Return a program that makes the masks, ``output``, ``weights`` and ``message`` of a complete state."""
+        """Return a program that makes the masks, ``output``,
+        ``weights`` and ``message`` of a complete state.
+        """
         setting = batch.rebuilt(self.module, self.x, True) if self.own else EXAMPLE.program(True)
         setting[-1] += f"  # (N, L, E) = {tuple(self.x.shape)}"
         raises = (
@@ -201,8 +209,10 @@ def _said(r: Record) -> list[Fact]:
 
 def _refused(r: Record) -> Fact:
     return (
-        "Alone, the hint passes only where torch runs the call as one fused operation, its fast path, and there it blocks "
-        f"no future; here that way is closed: {r.reason}.",
+        (
+            "Alone, the hint passes only where torch runs the call as one fused operation, its"
+            f" fast path, and there it blocks no future; here that way is closed: {r.reason}."
+        ),
     )
 
 
@@ -211,7 +221,10 @@ def _counted(r: Record) -> Fact:
     if r.merged is None:
         too = "padding and later words" if r.padded.any() else "later words"
         return (
-            f"Nothing is blocked, since there is no mask: every query looks at every key, {too} too.",
+            (
+                f"Nothing is blocked, since there is no mask: every query looks at every key, {too}"
+                " too."
+            ),
         )
     N, H = r.mask.shape[:2]
     alike = bool((r.mask == r.mask[:, :1]).all())
@@ -299,8 +312,9 @@ def _traps(r: Record) -> list[Fact]:
     if of_sentences is not None and not (of_sentences == of_sentences[:, :1]).all():
         traps.insert(
             0,
-            "mask.repeat lays out all sentences and then all of them again, but the module takes the first num_heads masks for "
-            "sentence 0, and so on: sentences get each other's masks; use mask.repeat_interleave(num_heads, dim=0).",
+            "mask.repeat lays out all sentences and then all of them again, but the module takes"
+            " the first num_heads masks for sentence 0, and so on: sentences get each other's"
+            " masks; use mask.repeat_interleave(num_heads, dim=0).",
         )
     return [(Word("Careful:", "warn"), f" {trap}") for trap in traps]
 
@@ -324,8 +338,13 @@ def _path(r: Record) -> Fact:
     slower = f"torch's fast path, one fused operation, is closed: {r.reason}."
     taken = {
         Path.NATIVE: "This call runs as one fused operation, torch's fast path.",
-        Path.EXPLICIT: f"This call works out every weight, to return them (need_weights=True); {slower}",
-        Path.SDPA: f"This call uses F.scaled_dot_product_attention, which keeps no weights (need_weights=False); {slower}",
+        Path.EXPLICIT: (
+            f"This call works out every weight, to return them (need_weights=True); {slower}"
+        ),
+        Path.SDPA: (
+            "This call uses F.scaled_dot_product_attention, which keeps no weights"
+            f" (need_weights=False); {slower}"
+        ),
     }
     return (taken[r.path],)
 
@@ -348,7 +367,10 @@ def _merging(r: Record) -> list[Fact]:
         return []
     kind, shape = r.merged
     if kind == 1:
-        made = f"key_padding_mask stays one row for each sentence, (N, S) = {shape}, which its heads and queries share"
+        made = (
+            f"key_padding_mask stays one row for each sentence, (N, S) = {shape}, which its heads"
+            " and queries share"
+        )
     else:
         start = (
             "attn_mask becomes one mask" if r.key_padding_mask is None else "Both masks become one"

@@ -32,7 +32,8 @@ class Record:
         path: the way that the call takes, in words, and None if it raises.
         reason: why not the fast path; "" if it is.
         message: what torch itself says, an error or a warning.
-        merged: the type that ``module.merge_masks`` gives, and the shape of the merged mask; None without a mask.
+        merged: the type that ``module.merge_masks`` gives, and the shape of the merged mask; None
+            without a mask.
         traps: what people trip over in this call, a sentence each.
     """
 

@@ -41,7 +41,8 @@ def controls(N: int, H: int) -> dict[str, Control]:
         ),
         "order": Choice(
             *("Order of a 3D mask", (INTERLEAVE, REPEAT), INTERLEAVE),
-            "How a mask for each sentence becomes N·H: the heads of a sentence side by side, or the sentences over and over.",
+            "How a mask for each sentence becomes N·H: the heads of a sentence side by side, or the"
+            " sentences over and over.",
         ),
         "is_causal": Toggle("is_causal", help="A hint that attn_mask is causal."),
         "need_weights": Toggle(
@@ -58,7 +59,9 @@ def controls(N: int, H: int) -> dict[str, Control]:
 
 
 def wanted(padding: Tensor, state: Mapping[str, Any]) -> Tensor:
-    """Return who is meant to look at whom in a state, (N, L, S), for padding (N, S); all, if nothing is to be blocked."""
+    """Return who is meant to look at whom in a state, (N, L, S), for padding (N, S); all,
+    if nothing is to be blocked.
+    """
     N, L = padding.shape
     if state["attn_mask"] == "none" and not state["key_padding_mask"] and not state["is_causal"]:
         return torch.ones(N, L, L, dtype=torch.bool)
@@ -110,7 +113,9 @@ def make_call(call: Call) -> tuple[Tensor | None, str]:
 
 
 def merged(call: Call) -> tuple[int, tuple[int, ...]] | None:
-    """Return the type and the shape of the mask that the module makes of its two, or None without any."""
+    """Return the type and the shape of the mask that the module makes of its two,
+    or None without any.
+    """
     mask, kind = call.module.merge_masks(call.attn_mask, call.key_padding_mask, call.query)
     return None if mask is None else (kind, tuple(mask.shape))
 
@@ -160,7 +165,10 @@ def program(
         options.append("key_padding_mask=key_padding_mask")
     options.append("average_attn_weights=False" if state["need_weights"] else "need_weights=False")
     options += ["is_causal=True"] if state["is_causal"] else []
-    call = f"output, {'weights' if state['need_weights'] else '_'} = module(x, x, x, {', '.join(options)})"
+    call = (
+        f"output, {'weights' if state['need_weights'] else '_'} = module(x, x, x,"
+        f" {', '.join(options)})"
+    )
     if raises:
         return "\n".join(
             [

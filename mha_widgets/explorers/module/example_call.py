@@ -1,4 +1,6 @@
-"""A small call of nn.MultiheadAttention whose every argument can be chosen, and the program that makes it."""
+"""A small call of nn.MultiheadAttention whose every argument can be chosen,
+and the program that makes it.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,8 @@ class ExampleCall:
     """The source of what ``Module`` shows if it is given nothing.
 
     >>> example = ExampleCall()
-    >>> example.call({name: control.default for name, control in example.controls.items()}).query.shape
+    >>> state = {name: control.default for name, control in example.controls.items()}
+    >>> example.call(state).query.shape
     torch.Size([2, 4, 8])
     """
 
@@ -133,10 +136,13 @@ class ExampleCall:
         return WORDS[n], WORDS[n] if state["key"] == "query" else OTHER_WORDS[n]
 
     def call(self, state: Mapping[str, Any]) -> Call:
-        """Return the call of a state, ready to be made: what its program writes, up to the call itself."""
+        """Return the call of a state, ready to be made: what its program writes,
+        up to the call itself.
+        """
         made: dict[str, Any] = {}
         program = "\n".join(self._prepared(state)[0])
-        # The same numbers; torch.manual_seed would keep a note for every time that CUDA is still unused.
+        # The same numbers; torch.manual_seed would keep
+        # a note for every time that CUDA is still unused.
         exec(program.replace("torch.manual_seed", "torch.default_generator.manual_seed"), made)
         query: Tensor = made["query"]
         key: Tensor = made.get("key", query)
@@ -153,7 +159,9 @@ class ExampleCall:
         )
 
     def program(self, state: Mapping[str, Any]) -> str:
-        """Write the call of a state as a program; it makes ``module``, the inputs, ``output``, ``weights`` and ``per_head``."""
+        """Write the call of a state as a program; it makes ``module``, the inputs,
+        ``output``, ``weights`` and ``per_head``.
+        """
         lines, arguments = self._prepared(state)
         return "\n".join(lines + calls(self.call(state), arguments, no_grad=state["no_grad"]))
 
@@ -171,9 +179,8 @@ class ExampleCall:
         if state["dtype"] != "float32":
             dtype = f", dtype=torch.{state['dtype']}"
         lines = ["import torch", "from torch import nn", "torch.manual_seed(0)"]
-        lines.append(
-            f"module = nn.MultiheadAttention({', '.join(build)}{dtype}).{'train' if state['training'] else 'eval'}()"
-        )
+        mode = "train" if state["training"] else "eval"
+        lines.append(f"module = nn.MultiheadAttention({', '.join(build)}{dtype}).{mode}()")
 
         def sizes(length: int, features: int) -> str:
             if not batched:
@@ -210,4 +217,7 @@ class ExampleCall:
 
 
 def _as_float(name: str, dtype: str) -> str:
-    return f"{name} = torch.zeros({name}.shape{dtype}).masked_fill({name}, -torch.inf)  # added to the scores"
+    return (
+        f"{name} = torch.zeros({name}.shape{dtype}).masked_fill({name}, -torch.inf)  # added to the"
+        " scores"
+    )

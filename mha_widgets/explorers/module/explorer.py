@@ -38,8 +38,10 @@ class Record:
     Attributes:
         output: what the call returns first.
         weights: what it returns second; None without ``need_weights``.
-        rows, columns: the labels of the queries and keys of the sample that is shown, appended positions too.
-        heads: head to (L, S), the weights of the heads that are shown, after dropout; in a large call before it.
+        rows, columns: the labels of the queries and keys of the sample that is shown, appended
+            positions too.
+        heads: head to (L, S), the weights of the heads that are shown, after dropout; in a large
+            call before it.
         blocked: head to (L, S), True where a mask adds -inf.
         mean: (L, S), the mean over the heads, if that is what the call returns.
         shown: (L, E), the output of the sample.
@@ -72,10 +74,11 @@ class Record:
 class Module(Explorer):
     """Shows a whole call of ``nn.MultiheadAttention``: shapes, maps, output, path and parameters.
 
-    Given nothing, it shows a small example whose constructor and forward arguments are all controls.
-    Given a module and its inputs, it calls a copy of the module on one sequence of the batch at a time.
-    The last call is kept, so that looking at another head or query makes no new one. Kept are its output and
-    either its weights and mask, 2²² numbers each at most, or the projected inputs, from which heads are worked out.
+    Given nothing, it shows a small example whose constructor and forward arguments are all
+    controls. Given a module and its inputs, it calls a copy of the module on one sequence of the
+    batch at a time. The last call is kept, so that looking at another head or query makes no new
+    one. Kept are its output and either its weights and mask, 2²² numbers each at most, or the
+    projected inputs, from which heads are worked out.
 
     Args:
         module: an ``nn.MultiheadAttention``, or ours.
@@ -84,11 +87,14 @@ class Module(Explorer):
         value: likewise; ``key`` if not given.
         tokens: S labels for the keys, or a list of them for each sequence.
         query_tokens: L labels for the queries, likewise; those of the keys if L = S.
-        forward_arguments: the other arguments of the call; a mask gets a control that leaves it out.
+        forward_arguments: the other arguments of the call; a mask gets a control that leaves it
+            out.
 
     Raises:
-        TypeError: no multi-head attention, inputs or masks that are no tensors, or an argument that the call doesn't take.
-        ValueError: inputs without a module, a call that torch refuses, more than 2,048 positions or 64 heads, or tokens that don't fit.
+        TypeError: no multi-head attention, inputs or masks that are no tensors, or an argument that
+            the call doesn't take.
+        ValueError: inputs without a module, a call that torch refuses, more than 2,048 positions or
+            64 heads, or tokens that don't fit.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
 
@@ -99,7 +105,10 @@ class Module(Explorer):
     """
 
     title = "One call of nn.MultiheadAttention"
-    prompt = "Try: switch add_zero_attn on. Where do the weights of the last column come from, and what did they cost?"
+    prompt = (
+        "Try: switch add_zero_attn on. Where do the weights of the last column come from, and what"
+        " did they cost?"
+    )
     page_controls = (
         "num_heads",
         "add_zero_attn",
@@ -132,7 +141,8 @@ class Module(Explorer):
         given = {name: argument for name, argument in given.items() if argument is not None}
         if module is None and given:
             raise ValueError(
-                f"Module got {', '.join(given)} but no module; pass a module and its query too, or nothing."
+                f"Module got {', '.join(given)} but no module; pass a module and its query too, or"
+                " nothing."
             )
         if module is None:
             self._source: ExampleCall | OwnCall = ExampleCall()
@@ -156,7 +166,8 @@ class Module(Explorer):
         """Make the call of a complete state, and return what happens in it.
 
         Raises:
-            ValueError: torch refuses the call, or something of the reader's own fails in it; the message is what it says.
+            ValueError: torch refuses the call, or something of the reader's own fails in it; the
+                message is what it says.
         """
         try:
             with torch.random.fork_rng(), torch.set_grad_enabled(not state.get("no_grad", True)):
@@ -191,7 +202,9 @@ class Module(Explorer):
         return panels.draw(drawn, per_row=min(3, len(drawn) - 1))
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
-        """Return shapes, what comes back, the path, the sharpest look, what people trip over, and what is learned."""
+        """Return shapes, what comes back, the path, the sharpest look, what people trip over,
+        and what is learned.
+        """
         back = (
             "None for the weights" if record.weights is None else f"weights {record.weights.shape}"
         )

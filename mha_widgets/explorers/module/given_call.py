@@ -19,10 +19,13 @@ FLAGS = ("need_weights", "average_attn_weights", "is_causal")
 
 
 def check_call(module: Any, query: Any, key: Any, value: Any, arguments: Mapping[str, Any]) -> Call:
-    """Return the reader's call, which stays as it is whatever becomes of the originals; or say what is wrong with it."""
+    """Return the reader's call, which stays as it is whatever becomes of the originals;
+    or say what is wrong with it.
+    """
     if not isinstance(module, nn.MultiheadAttention):
         raise TypeError(
-            f"Got a {type(module).__name__}; pass an nn.MultiheadAttention (capture finds those of a model)."
+            f"Got a {type(module).__name__}; pass an nn.MultiheadAttention (capture finds those of"
+            " a model)."
         )
     _check_names(arguments)
     key = query if key is None else key
@@ -67,13 +70,15 @@ def _check_names(arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if name not in known:
             raise TypeError(
-                f"Got {name}, but besides its inputs nn.MultiheadAttention takes {', '.join(known)} and nothing else."
+                f"Got {name}, but besides its inputs nn.MultiheadAttention takes {', '.join(known)}"
+                " and nothing else."
             )
         if name in FLAGS and not isinstance(value, bool):
             raise TypeError(f"{name} is of type {type(value).__name__}; pass True or False.")
     if arguments.get("is_causal") and arguments.get("attn_mask") is None:
         raise ValueError(
-            "Got is_causal=True without attn_mask, of which it is only a hint; pass the causal mask too."
+            "Got is_causal=True without attn_mask, of which it is only a hint; pass the causal mask"
+            " too."
         )
 
 
@@ -89,8 +94,9 @@ def _deepcopy(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module)
     except Exception as error:
         raise ValueError(
-            f"module can't be copied ({type(error).__name__}); if a weight of it is computed from others, as pruning and the "
-            "old weight_norm do, call prune.remove or remove_weight_norm first."
+            f"module can't be copied ({type(error).__name__}); if a weight of it is computed from"
+            " others, as pruning and the old weight_norm do, call prune.remove or"
+            " remove_weight_norm first."
         ) from error
 
 
@@ -105,7 +111,8 @@ def _check_sizes(call: Call) -> None:
         width = getattr(module, argument)
         if x.shape[-1] != width:
             raise ValueError(
-                f"{name} has shape {tuple(x.shape)}, but the module has {argument}={width}; pass {width} features."
+                f"{name} has shape {tuple(x.shape)}, but the module has {argument}={width}; pass"
+                f" {width} features."
             )
     for name in INPUTS:
         if 0 in (shape := tuple(getattr(call, name).shape)):
@@ -127,7 +134,9 @@ def sizes(call: Call) -> tuple[int, int, int]:
 
 
 def largest_mask_term(call: Call, path: Path) -> Tensor | None:
-    """Return the largest number that masks add in each row, (N, H, L, 1): -inf where no key is left; None without a mask."""
+    """Return the largest number that masks add in each row, (N, H, L, 1):
+    -inf where no key is left; None without a mask.
+    """
     (N, L, S), H = sizes(call), call.module.num_heads
     q, k = (
         call.query.new_empty(N, H, length, 0) for length in (L, S)

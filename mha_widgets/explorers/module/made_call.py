@@ -50,7 +50,9 @@ class CallResult:
 
 
 def make_call(source: ExampleCall | OwnCall, *settings: tuple[str, Any]) -> CallResult:
-    """Make the call of these settings, under the caller's gradient mode; the reader's own draws from a seed."""
+    """Make the call of these settings, under the caller's gradient mode;
+    the reader's own draws from a seed.
+    """
     state = dict(settings)
     call = source.call(state)
     if isinstance(source, OwnCall):
@@ -73,7 +75,10 @@ def _traced(source: ExampleCall | OwnCall, state: dict[str, Any], call: Call) ->
     told = traced.warnings
     if isinstance(source, OwnCall):
         told = (*unlike(traced.difference, traced.path, traced["joined"]), *source.warnings(state))
-    shapes = f"q_heads {tuple(traced['q_heads'].shape)} → weights {tuple(every.shape)} → output {tuple(output.shape)}."
+    shapes = (
+        f"q_heads {tuple(traced['q_heads'].shape)} → weights {tuple(every.shape)} → output"
+        f" {tuple(output.shape)}."
+    )
 
     def look(n: int, head: int) -> tuple[Tensor, Tensor | None]:
         return every[n, head], None if mask is None else mask[n, head]
@@ -89,7 +94,9 @@ def _start(source: ExampleCall | OwnCall, state: dict[str, Any], call: Call) -> 
 
 
 def _large(source: OwnCall, state: dict[str, Any], call: Call) -> CallResult:
-    """Make a call whose weights are too many to be held together: those of one head at a time are computed."""
+    """Make a call whose weights are too many to be held together:
+    those of one head at a time are computed.
+    """
     with parametrize.cached():  # some weights change with every reading
         path = call.path()
         with torch.random.fork_rng():

@@ -45,8 +45,9 @@ class OwnCall:
         H = module.num_heads
         if max(L, S) > MOST_POSITIONS or H > MOST_HEADS:
             raise ValueError(
-                f"Got {L} queries, {S} keys and {H} heads; at most {MOST_POSITIONS} positions and {MOST_HEADS} heads can be "
-                "shown: cut the sequence, or look at capture(model)[path] yourself."
+                f"Got {L} queries, {S} keys and {H} heads; at most {MOST_POSITIONS} positions and"
+                f" {MOST_HEADS} heads can be shown: cut the sequence, or look at"
+                " capture(model)[path] yourself."
             )
         self.large = H * L * S > MOST_WEIGHTS
         tokens, query_tokens = _read(tokens), _read(query_tokens)
@@ -110,7 +111,8 @@ class OwnCall:
         reasons = {}
         if self.large:
             reasons["need_weights"] = (
-                "The weights of all heads together would be too large; those shown are computed alone."
+                "The weights of all heads together would be too large; those shown are computed"
+                " alone."
             )
         if not state["need_weights"]:
             reasons["average_attn_weights"] = "need_weights=False returns none to average."
@@ -125,7 +127,10 @@ class OwnCall:
         """What to try: only with controls that are there."""
         if self.large:
             return "Try: go from head to head. Does this query keep looking at the same key?"
-        return "Try: switch need_weights. What does the call return with it and without it, and which way does it go?"
+        return (
+            "Try: switch need_weights. What does the call return with it and without it, and which"
+            " way does it go?"
+        )
 
     def alone(self, state: Mapping[str, Any]) -> str:
         """Say which sequence of a batch is called."""
@@ -136,7 +141,9 @@ class OwnCall:
         )
 
     def index(self, _: Mapping[str, Any]) -> int:
-        """Return where in the batch of the call the sample that is shown stands: it is called alone."""
+        """Return where in the batch of the call the sample that is shown stands:
+        it is called alone.
+        """
         return 0
 
     def labels(self, state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -144,7 +151,9 @@ class OwnCall:
         return self._rows[state["sample"]], self._columns[state["sample"]]
 
     def call(self, state: Mapping[str, Any]) -> Call:
-        """Return the call of a state for one sample of the batch, one tensor where there was one."""
+        """Return the call of a state for one sample of the batch,
+        one tensor where there was one.
+        """
         call, n, H = self._whole(state), state["sample"], self._call.module.num_heads
         if self.N == 1:
             return call
@@ -241,7 +250,9 @@ def _read(tokens: Any) -> Any:
 def _each(
     name: str, tokens: Sequence[Any] | None, N: int, length: int, what: str
 ) -> list[tuple[str, ...]]:
-    """Return the labels of every sample: its own where there are N lists, otherwise the same for all."""
+    """Return the labels of every sample: its own where there are N lists,
+    otherwise the same for all.
+    """
     several = isinstance(tokens, Sequence) and tokens
     lists = several and all(
         isinstance(one, Sequence) and not isinstance(one, str) for one in tokens

@@ -9,13 +9,17 @@ import torch
 from mha_widgets.attention.call import Call, Path
 from mha_widgets.explorers.module.given_call import largest_mask_term
 
-UNSEEN = "# The maps come back from no call: without weights to return, torch takes is_causal in place of attn_mask."
+UNSEEN = (
+    "# The maps come back from no call: without weights to return, torch takes is_causal in place"
+    " of attn_mask."
+)
 
 
 def calls(
     call: Call, arguments: Sequence[str], *, no_grad: bool, before_dropout: bool = False
 ) -> list[str]:
-    """Write a call of ``module``, and if it returns no weights of each head, a second one that does.
+    """Write a call of ``module``, and if it returns no weights of each head,
+    a second one that does.
 
     Args:
         call: the call.

@@ -54,18 +54,22 @@ class PackedProjection(Explorer):
 
     Raises:
         TypeError: something other than a multi-head attention, tensors and lists of strings.
-        ValueError: a module with appended keys or an ``embed_dim`` above 128, inputs that don't fit it,
-            numbers that aren't finite, or too few or too many tokens.
+        ValueError: a module with appended keys or an ``embed_dim`` above 128, inputs that don't fit
+            it, numbers that aren't finite, or too few or too many tokens.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
 
-    >>> record = PackedProjection().compute(**PackedProjection().complete(third="value", num_heads=4, head=3))
+    >>> explorer = PackedProjection()
+    >>> record = explorer.compute(**explorer.complete(third="value", num_heads=4, head=3))
     >>> record.rows, record.weight.shape
     ((22, 24), (2, 8))
     """
 
     title = "in_proj_weight: three projections in one matrix"
-    prompt = "Try: set kdim to 5, and see what becomes of in_proj_weight and of the size that its numbers start with."
+    prompt = (
+        "Try: set kdim to 5, and see what becomes of in_proj_weight and of the size that its"
+        " numbers start with."
+    )
 
     @fresh_torch()
     def __init__(
@@ -99,10 +103,14 @@ class PackedProjection(Explorer):
             )
         else:
             self.module = copy_for_inference(module)
-            self.prompt = "Try: choose query, then value. At which row does the framed slice start, and why there?"
+            self.prompt = (
+                "Try: choose query, then value. At which row does the framed slice start, and why"
+                " there?"
+            )
             if (E := self.module.embed_dim) > LARGEST:
                 raise ValueError(
-                    f"module has embed_dim={E}, a matrix too large to look at; pass one with at most {LARGEST}."
+                    f"module has embed_dim={E}, a matrix too large to look at; pass one with at"
+                    f" most {LARGEST}."
                 )
             self.inputs, own = inputs_for(self.module, x, key, value), self.module.num_heads
             given = {"the module": module.out_proj.weight, "x": x, "key": key, "value": value}
@@ -188,13 +196,17 @@ class PackedProjection(Explorer):
         )
 
     def draw(self, record: Record) -> go.Figure:
-        """Draw the matrix, or the three, with the slice framed, and the product of an input with it."""
+        """Draw the matrix, or the three, with the slice framed,
+        and the product of an input with it.
+        """
         if record.packed is None:
             return panels.draw([*separate_maps(record), *product_maps(record)], per_row=3)
         return panels.draw([packed_map(record), *product_maps(record)])
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
-        """Return where the slice lies, what it makes, how large its numbers start, and what there is to learn."""
+        """Return where the slice lies, what it makes, how large its numbers start,
+        and what there is to learn.
+        """
         own = ", ".join(f"{name} {shape}" for name, shape in record.state_dict.items())
         total = sum(math.prod(shape) for shape in record.state_dict.values())
         biased = (
@@ -207,7 +219,10 @@ class PackedProjection(Explorer):
             _told_product(record),
             _told_scale(record),
             (
-                f"By hand, from slices like this one, the module's output is off by {difference(record.missed)}.",
+                (
+                    "By hand, from slices like this one, the module's output is off by"
+                    f" {difference(record.missed)}."
+                ),
             ),
             (f"state_dict: {own}.",),
             (f"{total:,} parameters, {biased}; num_heads only decides where they are cut.",),
@@ -215,7 +230,9 @@ class PackedProjection(Explorer):
 
     @fresh_torch()
     def code(self, **state: Any) -> str:
-        """Return a program that makes ``weight``, ``projected`` and, for the example, ``by_hand``."""
+        """Return a program that makes ``weight``, ``projected`` and,
+        for the example, ``by_hand``.
+        """
         module, inputs, names = self._called(state)
         H, head, third = state["num_heads"], state["head"], THIRDS.index(state["third"])
         E, D = module.embed_dim, module.embed_dim // H
@@ -240,7 +257,8 @@ class PackedProjection(Explorer):
             name, start = "in_proj_weight", row
         added = "" if module.in_proj_bias is None else f" + module.in_proj_bias[{row}:{row + D}]"
         lines.append(
-            f"weight = module.{name}[{start}:{start + D}]  # head {head}: (D, F) = ({D}, {inputs[third].shape[1]})"
+            f"weight = module.{name}[{start}:{start + D}]  # head {head}: (D, F) = ({D},"
+            f" {inputs[third].shape[1]})"
         )
         lines.append(f"projected = {names[third]} @ weight.T{added}")
         return "\n".join(
@@ -290,7 +308,10 @@ def _told_scale(record: Record) -> Fact:
     if record.packed is None:
         name = f"{record.third[0]}_proj_weight"
         return (
-            f"{name} starts with numbers within {apart}; in a packed matrix they would be within {together}.",
+            (
+                f"{name} starts with numbers within {apart}; in a packed matrix they would be"
+                f" within {together}."
+            ),
         )
     why = f"all {3 * E} rows count; those of a matrix ({E}, {E}) alone would be within {apart}"
     return (f"in_proj_weight starts with numbers within {together}, since {why}.",)

@@ -34,7 +34,8 @@ class Projections(Explorer):
 
     Raises:
         TypeError: something other than tensors and lists of strings.
-        ValueError: shapes or types that don't fit, numbers that aren't finite, or too few or too many labels.
+        ValueError: shapes or types that don't fit, numbers that aren't finite, or too few or too
+            many labels.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.2.2.
 
@@ -68,7 +69,8 @@ class Projections(Explorer):
             features = sentence.FEATURES if features is None else features
         elif missing:
             raise ValueError(
-                f"Projections got no {' and no '.join(missing)}; pass x, w_q, w_k and w_v, or nothing."
+                f"Projections got no {' and no '.join(missing)}; pass x, w_q, w_k and w_v, or"
+                " nothing."
             )
         self.x = matrix("x", given["x"], "(L, E)")
         self.y = None if y is None else matrix("y", y, "(S, E)")
@@ -110,7 +112,8 @@ class Projections(Explorer):
         for name, tensor in self.projections.items():
             if tensor.shape != (E, E):
                 raise ValueError(
-                    f"{name} has shape {tuple(tensor.shape)}, but x has {E} features; pass {name} as ({E}, {E})."
+                    f"{name} has shape {tuple(tensor.shape)}, but x has {E} features; pass {name}"
+                    f" as ({E}, {E})."
                 )
         if self.y is not None and self.y.shape[1] != E:
             raise ValueError(
@@ -203,7 +206,8 @@ class Projections(Explorer):
             lines.append(assignment("y", self.y) + f"  # (S, E) = ({len(self.y)}, {E})")
         if state["shuffle"] != "none":
             lines.append(
-                f"{source} = {source}[{_order(state['shuffle'], len(self._looked_at(state)))}]  # another order"
+                f"{source} = {source}[{_order(state['shuffle'], len(self._looked_at(state)))}]  #"
+                " another order"
             )
         dtype = "" if self.x.dtype == torch.float32 else f", dtype={self.x.dtype}"
         for name in SYMBOLS:
@@ -283,8 +287,14 @@ def _told_identity(record: Record) -> Fact:
         return (f"{start}; no word looks at another more than at itself.",)
     row, column = others[0], int(record.scores[others[0]].argmax())
     pair = quoted(record.rows[row], "query"), " at ", quoted(record.columns[column], "key")
-    scores = f"q·k ÷ √{record.x.shape[1]} is {format_number(record.scores[row, column])} instead of {format_number(own[row])}"
-    most = f"{start}; {len(own) - len(others)} of {len(own)} words look at nothing more than at themselves, but "
+    scores = (
+        f"q·k ÷ √{record.x.shape[1]} is {format_number(record.scores[row, column])} instead of"
+        f" {format_number(own[row])}"
+    )
+    most = (
+        f"{start}; {len(own) - len(others)} of {len(own)} words look at nothing more than at"
+        " themselves, but "
+    )
     return (most, *pair, f", which is longer ({scores}).")
 
 
@@ -316,15 +326,24 @@ def _told_direction(record: Record) -> Fact:
 def _told_lengths(record: Record) -> Fact:
     L, S = record.weights.shape
     return (
-        f"{L} queries come from X, {S} keys and values from Y: weights (L, S) = ({L}, {S}), and {L} rows of output.",
+        (
+            f"{L} queries come from X, {S} keys and values from Y: weights (L, S) = ({L}, {S}), and"
+            f" {L} rows of output."
+        ),
     )
 
 
 def _told_shuffle(record: Record) -> Fact:
     moved = difference(record.moved)
     if record.y is None:
-        back = f"with rows and columns put back, weights and output differ from those before by {moved}"
+        back = (
+            "with rows and columns put back, weights and output differ from those before by"
+            f" {moved}"
+        )
         return (f"Only the order changed: {back}; attention alone is blind to order.",)
     return (
-        f"Y changed its order: the columns of the weights moved with it, the output changed by {moved}.",
+        (
+            "Y changed its order: the columns of the weights moved with it, the output changed by"
+            f" {moved}."
+        ),
     )

@@ -26,7 +26,8 @@ class Record:
         output: (L, E).
         identity: the projections that are the identity, of "w_q", "w_k" and "w_v".
         shuffled: whether the order was changed.
-        moved: the largest difference to weights and output of the original order, after undoing the shuffle.
+        moved: the largest difference to weights and output of the original order, after undoing the
+            shuffle.
     """
 
     rows: tuple[str, ...]

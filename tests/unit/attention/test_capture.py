@@ -1,4 +1,6 @@
-"""capture: its weights against torch's own, and a model that computes the same with it and without."""
+"""capture: its weights against torch's own,
+and a model that computes the same with it and without.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def encoder(*, enable_nested_tensor: bool = False, **build: Any) -> nn.Transform
 
 
 def by_hand(model: nn.Module, *args: Any, **kwargs: Any) -> dict[str, list[Tensor]]:
-    """Run the model on torch's slow path, and ask every attention for the weights of its inputs, without dropout."""
+    """Run the model on torch's slow path,
+    and ask every attention for the weights of its inputs, without dropout.
+    """
     found, handles = {}, []
 
     def asking(path: str) -> Any:
@@ -123,7 +127,9 @@ def by_hand(model: nn.Module, *args: Any, **kwargs: Any) -> dict[str, list[Tenso
 def run(
     model: nn.Module, *args: Any, watch: bool, grad_mode: GradMode = nullcontext, **kwargs: Any
 ) -> tuple[Any, ...]:
-    """Return what a seeded call computes (outputs, gradients and the state of the generator), and what was captured."""
+    """Return what a seeded call computes (outputs, gradients and the state of the generator),
+    and what was captured.
+    """
     torch.manual_seed(0)
     model.zero_grad()
     with grad_mode(), capture(model) if watch else nullcontext() as captured:
@@ -631,8 +637,9 @@ def test_max_bytes_is_asked_before_the_weights_are_computed() -> None:
         model(x)
     assert sum(weights.nbytes for calls in captured.values() for weights in calls) == 4 * call
     message = (
-        f"The weights of call 2 of 'layers.1.self_attn', ({N}, {H}, {L}, {L}), would take {call:,} bytes on top of {3 * call:,}, "
-        f"and max_bytes is {4 * call - 1:,}; raise max_bytes, or run the model on shorter or fewer sequences."
+        f"The weights of call 2 of 'layers.1.self_attn', ({N}, {H}, {L}, {L}), would take {call:,}"
+        f" bytes on top of {3 * call:,}, and max_bytes is {4 * call - 1:,}; raise max_bytes, or run"
+        " the model on shorter or fewer sequences."
     )
     with (
         mock.patch(

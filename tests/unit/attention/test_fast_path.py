@@ -1,4 +1,6 @@
-"""fast_path against torch: does a call reach torch._native_multi_head_attention exactly when no reason is given?"""
+"""fast_path against torch: does a call reach
+torch._native_multi_head_attention exactly when no reason is given?
+"""
 
 from __future__ import annotations
 
@@ -87,14 +89,16 @@ class Call:
             return fast_path(*arguments, **self.masks, **self.forward)
 
     def is_native(self) -> bool:
-        """Count how often torch really calls its native operation, also if it, or what comes in its place, fails."""
+        """Count how often torch really calls its native operation, also if it,
+        or what comes in its place, fails.
+        """
         module, *inputs = self.arguments()
         real = torch._native_multi_head_attention
         with (
             self.mode(),
             mock.patch.object(torch, "_native_multi_head_attention", side_effect=real) as native,
-            # Errors after the decision: mixed types, a nested tensor, is_causal alone, a mask for
-            # other heads.
+            # Errors after the decision: mixed types, a nested tensor, is_causal alone,
+            # a mask for other heads.
             suppress(AssertionError, RuntimeError),
         ):
             module(*inputs, **self.masks, **self.forward)
@@ -140,20 +144,26 @@ ONE = {
     "attn_mask": (
         {"masks": {"attn_mask": torch.zeros(L, L)}},
         "attn_mask is float; what only blocks can be a boolean mask",
-        "attn_mask is not None and torch.is_floating_point(attn_mask) or "
-        "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
+        (
+            "attn_mask is not None and torch.is_floating_point(attn_mask) or "
+            "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)"
+        ),
     ),
     "key_padding_mask": (
         {"masks": {"key_padding_mask": torch.zeros(N, L)}},
         "key_padding_mask is float; what only blocks can be a boolean mask",
-        "attn_mask is not None and torch.is_floating_point(attn_mask) or "
-        "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
+        (
+            "attn_mask is not None and torch.is_floating_point(attn_mask) or "
+            "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)"
+        ),
     ),
     "both masks": (
         {"masks": {"key_padding_mask": torch.zeros(N, L), "attn_mask": torch.zeros(L, L)}},
         "attn_mask and key_padding_mask are float",
-        "attn_mask is not None and torch.is_floating_point(attn_mask) or "
-        "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
+        (
+            "attn_mask is not None and torch.is_floating_point(attn_mask) or "
+            "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)"
+        ),
     ),
     "switched off": (
         {"around": switched_off},
@@ -249,7 +259,10 @@ ONE = {
     ),
     "gradient of an input": (
         {"gradients": "input"},
-        "gradients are recorded for an input or a weight; use torch.no_grad() or torch.inference_mode()",
+        (
+            "gradients are recorded for an input or a weight; use torch.no_grad() or"
+            " torch.inference_mode()"
+        ),
         "torch.is_grad_enabled() and any(_arg_requires_grad(x) for x in tensor_args)",
     ),
     **{
@@ -321,8 +334,10 @@ def test_several_reasons_come_in_the_order_in_which_torch_asks() -> None:
         given=lambda x: (x, x, x.clone()),
     )
     assert [reason.condition for reason in call.reasons()] == [
-        "attn_mask is not None and torch.is_floating_point(attn_mask) or "
-        "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)",
+        (
+            "attn_mask is not None and torch.is_floating_point(attn_mask) or "
+            "key_padding_mask is not None and torch.is_floating_point(key_padding_mask)"
+        ),
         "not torch.backends.mha.get_fastpath_enabled()",
         "query is not key or key is not value",
         "self.in_proj_weight is None",
@@ -348,7 +363,9 @@ def squeezed(code: str) -> str:
 def test_the_condition_is_in_the_source(condition: str) -> None:
     quoted = condition.removeprefix("not ")  # asked of a name that the source gave it before
     if condition == "self.in_proj_bias is None":
-        quoted = "self.in_proj_bias is not None and self.in_proj_weight is not None:"  # asked the other way round
+        quoted = (  # asked the other way round
+            "self.in_proj_bias is not None and self.in_proj_weight is not None:"
+        )
     assert squeezed(quoted) in squeezed(inspect.getsource(nn.MultiheadAttention.forward))
 
 

@@ -169,7 +169,9 @@ def attention_cases(draw: st.DrawFn) -> tuple[list[Tensor], dict[str, Any]]:
 def reference(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **kwargs: Any
 ) -> Tensor:
-    """Call torch, around two faults of its fast kernel on CPU, which takes 4-D inputs of equal leading sizes."""
+    """Call torch, around two faults of its fast kernel on CPU,
+    which takes 4-D inputs of equal leading sizes.
+    """
     if attn_mask is not None:
         attn_mask = torch.atleast_2d(attn_mask)  # it fails on a mask (S,)
     backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]

@@ -1,4 +1,6 @@
-"""Weights from other layouts: each library's own maths, by hand, against nn.MultiheadAttention with the converted weights."""
+"""Weights from other layouts: each library's own maths, by hand,
+against nn.MultiheadAttention with the converted weights.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def raises(words: str, error: type[BaseException] = ValueError) -> Iterator[None
 
 
 def assert_fresh(result: StateDict, *sources: Tensor) -> None:
-    """The tensors are in C order, need no gradient, and share memory neither with a source nor with one another."""
+    """The tensors are in C order, need no gradient,
+    and share memory neither with a source nor with one another.
+    """
     assert all(
         type(tensor) is Tensor and tensor.is_contiguous() and not tensor.requires_grad
         for tensor in result.values()
@@ -298,7 +302,8 @@ MANY |= linears(tuple(f"encoder.layer.0.attention.{name}" for name in BERT))
 @pytest.mark.parametrize(
     "convert, weights, words",
     [
-        # a size that torch has no place for: fewer key heads, larger heads, another output, another number of values
+        # a size that torch has no place for: fewer key heads, larger heads, another output,
+        # another number of values
         (
             load.from_linears,
             given((E, E), (D, E), (D, E), (E, E)),
@@ -427,7 +432,10 @@ MANY |= linears(tuple(f"encoder.layer.0.attention.{name}" for name in BERT))
         (
             load.from_linears,
             MANY,
-            "names, such as encoder.layer.0.attention.self.query.weight, ...; say what the four Linears",
+            (
+                "names, such as encoder.layer.0.attention.self.query.weight, ...; say what the four"
+                " Linears"
+            ),
         ),
         (
             load.from_linears,
@@ -471,7 +479,9 @@ def test_a_module_is_no_state_dict(convert: Callable[[Any], StateDict]) -> None:
 
 
 class Twin(nn.Module):
-    """A module with the parameters and the call of nn.MultiheadAttention, and a part that is in another mode than it."""
+    """A module with the parameters and the call of nn.MultiheadAttention,
+    and a part that is in another mode than it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -518,7 +528,9 @@ def snapshot(module: nn.Module) -> tuple[StateDict, list[int], list[bool]]:
 def assert_refused(
     module: nn.Module, words: str, error: type[BaseException] = ValueError
 ) -> Iterator[None]:
-    """Whatever happens inside raises, and leaves the module with its weights, parameters and modes."""
+    """Whatever happens inside raises, and leaves the module with its weights,
+    parameters and modes.
+    """
     before = snapshot(module)
     with raises(words, error):
         yield

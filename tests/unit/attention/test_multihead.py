@@ -1,4 +1,6 @@
-"""MultiheadAttention against torch's own: values, weights and gradients over all arguments together."""
+"""MultiheadAttention against torch's own: values,
+weights and gradients over all arguments together.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ from torch import Tensor
 
 
 def test_the_formula_by_hand() -> None:
-    """MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_o, each head on its own rows of the tables."""
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_o,
+    each head on its own rows of the tables.
+    """
     _, ours = pair()
     query, key, value = inputs()
     output, weights = ours(query, key, value, average_attn_weights=False)

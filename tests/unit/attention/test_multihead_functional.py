@@ -1,4 +1,6 @@
-"""The functional where the module doesn't reach: weights, learned and static positions given by the caller."""
+"""The functional where the module doesn't reach: weights,
+learned and static positions given by the caller.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Inference: torch's fast path where it has the same numbers, its slow path where the two differ."""
+"""Inference: torch's fast path where it has the same numbers,
+its slow path where the two differ.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_a_row_whose_keys_are_all_blocked(
     grad: Callable[[], AbstractContextManager[None]],
     training: bool,
 ) -> None:
-    """NaN with weights, the bias of out_proj without: torch's slow path, in every mode. Its fast path has NaN for both."""
+    """NaN with weights, the bias of out_proj without: torch's slow path, in every mode.
+    Its fast path has NaN for both.
+    """
     theirs, ours = pair(training, **NESTED)
     if as_float:
         masks = {

@@ -1,4 +1,6 @@
-"""Invalid masks: the class that torch's slow path raises, and one sentence with what came and what is expected."""
+"""Invalid masks: the class that torch's slow path raises,
+and one sentence with what came and what is expected.
+"""
 
 from __future__ import annotations
 

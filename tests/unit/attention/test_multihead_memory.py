@@ -52,7 +52,9 @@ LONG = 128  # so that L * S is more than anything else: 3 E L
 
 
 def largest_of(length: int, grad: bool, padding: bool, need_weights: bool, **build: Any) -> int:
-    """Attend, forwards and, with gradients, backwards; count the numbers of the largest tensor on the way."""
+    """Attend, forwards and, with gradients, backwards;
+    count the numbers of the largest tensor on the way.
+    """
     _, ours = pair(**build)
     x = uniform(N, length, E).requires_grad_(grad)
     mask = blocked(N, length) if padding else None

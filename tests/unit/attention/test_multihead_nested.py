@@ -1,4 +1,6 @@
-"""Nested tensors: taken in inference alone, as torch takes them, and named where they are refused."""
+"""Nested tensors: taken in inference alone, as torch takes them,
+and named where they are refused.
+"""
 
 from __future__ import annotations
 

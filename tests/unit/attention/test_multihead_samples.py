@@ -45,7 +45,9 @@ def functional_samples(dtype: torch.dtype, requires_grad: bool) -> list[Any]:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", EXACT)
 def test_module_samples(dtype: torch.dtype, training: bool, requires_grad: bool) -> None:
-    """64 samples, which are the same in both modes: 128 a type, and 512 calls with and without gradients of the inputs."""
+    """64 samples, which are the same in both modes: 128 a type,
+    and 512 calls with and without gradients of the inputs.
+    """
     samples = module_samples(dtype, requires_grad, training)
     assert len(samples) == 64
     for sample in samples:
@@ -62,7 +64,8 @@ def test_module_samples(dtype: torch.dtype, training: bool, requires_grad: bool)
         )
 
 
-# Not the narrow types with weights: they round scores of hundreds before the softmax, so that torch itself is 10 % off.
+# Not the narrow types with weights: they round scores of hundreds before the softmax,
+# so that torch itself is 10 % off.
 @pytest.mark.parametrize(
     "dtype, need_weights",
     [

@@ -1,7 +1,9 @@
-"""What torch's documentation says and measurement contradicts; and what the tests of the problems share.
+"""What torch's documentation says and measurement contradicts;
+and what the tests of the problems share.
 
-The problems that people really have with multi-head attention are numbered. Each has a test named after
-its number, in one of the files ``test_problems_*.py``: what torch's module does, and what ours does.
+The problems that people really have with multi-head attention are numbered. Each has a test named
+after its number, in one of the files ``test_problems_*.py``: what torch's module does, and what
+ours does.
 """
 
 from __future__ import annotations
@@ -89,7 +91,9 @@ KINDS = pytest.mark.parametrize(
 
 
 def make(kind: type[nn.Module], seed: int, embed_dim: int, num_heads: int, **build: Any) -> Any:
-    """Return a module; the random numbers that follow are those that follow in a script with this seed."""
+    """Return a module; the random numbers that follow
+    are those that follow in a script with this seed.
+    """
     torch.manual_seed(seed)
     return kind(embed_dim, num_heads, **{"batch_first": True} | build)
 
@@ -124,7 +128,9 @@ def said(call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
 
 def says(sentence: str, expected: str) -> bool:
-    """Tell whether an error has the class and the words of "class: words"; ours says torch's words first."""
+    """Tell whether an error has the class and the words of "class: words";
+    ours says torch's words first.
+    """
     kind, _, words = expected.partition(": ")
     return sentence.startswith(f"{kind}: ") and words in sentence
 
@@ -135,7 +141,9 @@ def warned(words: str, module: nn.Module, *inputs: Tensor, **forward: Any) -> bo
 
 
 class Operations(TorchDispatchMode):
-    """The names of torch's operations that run inside, and how many numbers the largest result holds."""
+    """The names of torch's operations that run inside,
+    and how many numbers the largest result holds.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -82,8 +82,14 @@ def test_06_masks_of_different_types_are_deprecated(kind: type[nn.Module]) -> No
     assert floats.dtype == torch.float32
     with pytest.warns(UserWarning) as caught:
         mixed, _ = module(x, x, x, key_padding_mask=PADDED, attn_mask=floats)
-    theirs = "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both instead."
-    ours = "key_padding_mask is torch.bool and attn_mask is torch.float32: torch deprecates masks of different types; "
+    theirs = (
+        "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for"
+        " both instead."
+    )
+    ours = (
+        "key_padding_mask is torch.bool and attn_mask is torch.float32: torch deprecates masks of"
+        " different types; "
+    )
     expected = (
         theirs if kind is nn.MultiheadAttention else f"{ours}make both boolean, or both float."
     )
@@ -168,10 +174,19 @@ def test_09_a_mask_for_each_sample_is_refused_in_other_words_on_each_path(
 ) -> None:
     N, H, L, E = 2, 4, 3, 8
     module, x = make(kind, 9, E, H).train(not inference), torch.randn(N, L, E)
-    ours = "attn_mask has shape {}, but must be (L, S) = (3, 3) or (N * num_heads, L, S) = (8, 3, 3); for one mask a sequence, "
+    ours = (
+        "attn_mask has shape {}, but must be (L, S) = (3, 3) or (N * num_heads, L, S) = (8, 3, 3);"
+        " for one mask a sequence, "
+    )
     slow = (
-        "RuntimeError: The shape of the 3D attn_mask is torch.Size([2, 3, 3]), but should be (8, 3, 3).",
-        "AssertionError: For batched (3-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found 4-D tensor instead",
+        (
+            "RuntimeError: The shape of the 3D attn_mask is torch.Size([2, 3, 3]), but should be"
+            " (8, 3, 3)."
+        ),
+        (
+            "AssertionError: For batched (3-D) `query`, expected `attn_mask` to be `None`, 2-D or"
+            " 3-D but found 4-D tensor instead"
+        ),
     )
     fast = (
         "RuntimeError: For mask_type == 2 mask shape should match input shape",
@@ -287,7 +302,10 @@ def test_12_left_padding_and_a_causal_mask_leave_rows_without_a_key(kind: type[n
 @KINDS
 def test_13_padding_is_n_by_s_and_a_transposed_square_passes(kind: type[nn.Module]) -> None:
     module, x = make(kind, 13, 4, 2, batch_first=False), torch.randn(5, 2, 4)  # (L, N, E)
-    dims = "For batched (3-D) `query`, expected `key_padding_mask` to be `None` or 2-D but found {}-D tensor instead"
+    dims = (
+        "For batched (3-D) `query`, expected `key_padding_mask` to be `None` or 2-D but found {}-D"
+        " tensor instead"
+    )
     sizes = {
         (5, 2): "Expected key_padded_mask.shape[0] to be 2, but got 5",
         (2, 6): "Expected key_padded_mask.shape[1] to be 5, but got 6",
@@ -413,7 +431,10 @@ def test_17_sdpa_with_a_mask_and_is_causal() -> None:
     both = F.scaled_dot_product_attention(q, k, v, mask & causal_mask(4))
     assert far(both, F.scaled_dot_product_attention(q, k, v, mask)) > 0.1
     assert far(both, F.scaled_dot_product_attention(q, k, v, is_causal=True)) > 0.1
-    words = "RuntimeError: _scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+    words = (
+        "RuntimeError: _scaled_dot_product_attention: Explicit attn_mask should not be set when"
+        " is_causal=True"
+    )
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
         with sdpa_kernel(backend):
             if backend is SDPBackend.MATH or RELEASE >= (2, 14):
@@ -421,7 +442,10 @@ def test_17_sdpa_with_a_mask_and_is_causal() -> None:
             else:
                 found = F.scaled_dot_product_attention(q, k, v, mask, is_causal=True)
                 assert far(found, both) < 1e-6
-    words = "RuntimeError: Got both attn_mask and is_causal=True; pass one mask that says both: causal_mask(L, S) & attn_mask."
+    words = (
+        "RuntimeError: Got both attn_mask and is_causal=True; pass one mask that says both:"
+        " causal_mask(L, S) & attn_mask."
+    )
     ours = mha_widgets.scaled_dot_product_attention
     assert says(said(ours, q, k, v, mask, is_causal=True), words)
 
@@ -480,7 +504,10 @@ def test_55_large_negative_numbers_are_not_infinity(kind: type[nn.Module]) -> No
     assert torch.equal(
         row(-1e9, slice(1, 3)), row(-math.inf, slice(1, 3))
     )  # with a key left there is no difference
-    words = f"RuntimeError: value cannot be converted to type {'at' if OLDEST else 'c10'}::Half without overflow"
+    words = (
+        f"RuntimeError: value cannot be converted to type {'at' if OLDEST else 'c10'}::Half without"
+        " overflow"
+    )
     assert (
         said(torch.zeros(2, dtype=torch.float16).masked_fill, torch.tensor([True, False]), -1e9)
         == words

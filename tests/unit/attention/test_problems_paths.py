@@ -1,4 +1,6 @@
-"""Problems with the ways that a call can go: the native fast path, the fused encoder layer, the cost of weights."""
+"""Problems with the ways that a call can go: the native fast path, the fused encoder layer,
+the cost of weights.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,8 @@ def test_31_training_and_evaluation_give_the_same_numbers(
     output, weights = module(x, x, x)
     with torch.no_grad():
         native, native_weights = module.eval()(x, x, x)
-    # Measured: 0 in all types but float64, where it was 1e-16. Another processor may round the last digits otherwise.
+    # Measured: 0 in all types but float64, where it was 1e-16.
+    # Another processor may round the last digits otherwise.
     eps = torch.finfo(dtype).eps
     assert (
         far(output, native) <= 4 * eps * output.abs().max()

@@ -1,4 +1,6 @@
-"""Problems with layouts and sizes, with the weights that a call returns, and with those that a module has."""
+"""Problems with layouts and sizes, with the weights that a call returns,
+and with those that a module has.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def test_01_batch_first_default_mixes_the_batch(kind: type[nn.Module]) -> None:
 def test_02_forgotten_batch_first_in_cross_attention(kind: type[nn.Module]) -> None:
     module = make(kind, 2, 8, 2, batch_first=False)
     query, key = torch.randn(1, 1, 8), torch.randn(1, 9, 8)
-    ours = "Got query (1, 1, 8), key (1, 9, 8) and value (1, 9, 8): 1 sequences of queries and 9 of keys, with the batch second; "
+    ours = (
+        "Got query (1, 1, 8), key (1, 9, 8) and value (1, 9, 8): 1 sequences of queries and 9 of"
+        " keys, with the batch second; "
+    )
     theirs = "shape '[1, 2, 4]' is invalid for input of size 72"  # (S, N * H, D), and 9 * 8 numbers
     expected = theirs if kind is nn.MultiheadAttention else f"{ours}did you mean batch_first=True?"
     assert says(said(module, query, key, key), f"RuntimeError: {expected}")
@@ -189,7 +194,10 @@ def test_26_kdim_and_vdim_are_sizes_of_inputs(kind: type[nn.Module]) -> None:
     }
     words = "expecting key weights shape of (8, 8), but got torch.Size([8, 5])"
     if kind is MultiheadAttention:
-        words = "k_proj_weight has shape (8, 5), but for query (2, 4, 8), key (2, 6, 8) and value (2, 6, 3) it must be (8, 8)"
+        words = (
+            "k_proj_weight has shape (8, 5), but for query (2, 4, 8), key (2, 6, 8) and value (2,"
+            " 6, 3) it must be (8, 8)"
+        )
     assert says(said(module, query, torch.randn(2, 6, 8), value), f"AssertionError: {words}")
 
 
@@ -213,9 +221,11 @@ def test_27_packed_and_separate_names(kind: type[nn.Module]) -> None:
     missing = ", ".join(f'"{name}"' for name in names)
     with pytest.raises(RuntimeError) as raised:
         separate.load_state_dict(packed.state_dict())
-    assert " ".join(str(raised.value).split()) == (
-        "Error(s) in loading state_dict for MultiheadAttention: "
-        f'Missing key(s) in state_dict: {missing}. Unexpected key(s) in state_dict: "in_proj_weight".'
+    assert (
+        " ".join(str(raised.value).split())
+        == "Error(s) in loading state_dict for MultiheadAttention: "
+        f"Missing key(s) in state_dict: {missing}. Unexpected key(s) in state_dict:"
+        ' "in_proj_weight".'
     )
 
 
@@ -367,7 +377,10 @@ def test_56_sizes_and_features_that_do_not_fit(kind: type[nn.Module]) -> None:
     assert says(said(module, x, x, x), f"AssertionError: {words}")
     for shape in ((1, 2, 3, 8), (8,)):
         y = torch.randn(*shape)
-        words = f"query should be unbatched 2D or batched 3D tensor but received {len(shape)}-D query tensor"
+        words = (
+            f"query should be unbatched 2D or batched 3D tensor but received {len(shape)}-D query"
+            " tensor"
+        )
         if not theirs:
             words = (
                 got.format(shape) + "give all three as (N, L, E), or as (L, E) for one sequence."
@@ -396,7 +409,10 @@ def test_57_batches_and_lengths_that_do_not_match(kind: type[nn.Module]) -> None
         query, key = torch.randn(queries, 3, 8), torch.randn(keys, 6, 8)
         words = f"shape '{view}' is invalid for input of size {size}"
         if not theirs:
-            words = f"Got query {(queries, 3, 8)}, key {(keys, 6, 8)} and value {(keys, 6, 8)}: {queries} sequences of queries"
+            words = (
+                f"Got query {(queries, 3, 8)}, key {(keys, 6, 8)} and value {(keys, 6, 8)}:"
+                f" {queries} sequences of queries"
+            )
         for need_weights in (True, False):
             assert says(
                 said(module, query, key, key, need_weights=need_weights), f"RuntimeError: {words}"
@@ -404,7 +420,10 @@ def test_57_batches_and_lengths_that_do_not_match(kind: type[nn.Module]) -> None
     query, key, value = torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(2, 6, 8)
     words = "key shape torch.Size([5, 2, 8]) does not match value shape torch.Size([6, 2, 8])"
     if not theirs:
-        words = "Got query (2, 3, 8), key (2, 5, 8) and value (2, 6, 8); key and value need the same shape: "
+        words = (
+            "Got query (2, 3, 8), key (2, 5, 8) and value (2, 6, 8); key and value need the same"
+            " shape: "
+        )
         words += "every key has one value."
     assert says(said(module, query, key, value), f"AssertionError: {words}")
 
@@ -420,7 +439,10 @@ def test_58_two_dimensions_are_one_sequence_and_a_call_returns_a_tuple(
     assert weights.shape == (5, 5) and same(
         far(module(edited, edited, edited)[0][0], output[0]), 0.466
     )
-    words = "TypeError: MultiheadAttention.forward() missing 2 required positional arguments: 'key' and 'value'"
+    words = (
+        "TypeError: MultiheadAttention.forward() missing 2 required positional arguments: 'key' and"
+        " 'value'"
+    )
     assert said(nn.Sequential(module, nn.Linear(4, 4)), x) == words
     without = module(x, x, x, need_weights=False)
     assert len(without) == 2 and without[1] is None
@@ -437,8 +459,8 @@ def test_62_num_heads_changes_no_parameter_count_and_is_not_in_the_repr(
     assert count(8, bias=False) == 16384 and count(8, add_bias_kv=True) == 16768
     text = " ".join(repr(kind(64, 8, dropout=0.1, add_zero_attn=True, batch_first=True)).split())
     assert (
-        text
-        == "MultiheadAttention( (out_proj): NonDynamicallyQuantizableLinear(in_features=64, out_features=64, bias=True) )"
+        text == "MultiheadAttention( (out_proj): NonDynamicallyQuantizableLinear(in_features=64,"
+        " out_features=64, bias=True) )"
     )
 
 

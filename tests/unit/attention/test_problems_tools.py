@@ -1,4 +1,6 @@
-"""Problems with what looks into a module or turns it into something else: hooks, types, export, derivatives, counters."""
+"""Problems with what looks into a module or turns it into something else: hooks, types,
+export, derivatives, counters.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,10 @@ def test_38_a_narrow_module_with_a_float32_mask(
         c10 = {torch.bfloat16: "c10::BFloat16", torch.float16: "c10::Half"}[dtype]
         words = f"Input dtypes must be the same, got: input float, batch1: {c10}, batch2: {c10}"
         if kind is MultiheadAttention:
-            words = f"{name} is torch.float32 and the query {dtype}; use {name}.to(query.dtype), or booleans."
+            words = (
+                f"{name} is torch.float32 and the query {dtype}; use {name}.to(query.dtype), or"
+                " booleans."
+            )
         assert says(said(module, x, x, x, **floats), f"RuntimeError: {words}")
     else:
         assert far(module(x, x, x, **floats)[0], expected) <= 2 * torch.finfo(dtype).eps
@@ -187,14 +192,18 @@ def test_42_onnx_has_no_native_attention(
     torch.backends.mha.set_fastpath_enabled(fast)
 
     def export() -> None:
-        # The model is ready before the exporter asks the package onnx for functions that it may lack.
+        # The model is ready before the exporter asks
+        # the package onnx for functions that it may lack.
         place = "" if OLDEST else "torchscript_exporter."
         last_step = f"torch.onnx._internal.{place}onnx_proto_utils._add_onnxscript_fn"
         with torch.set_grad_enabled(gradients), mock.patch(last_step, lambda model, _: model):
             torch.onnx.export(module, (x,), file, dynamo=False, opset_version=20)
 
     if kind is nn.MultiheadAttention and fast and not gradients:
-        words = "Exporting the operator 'aten::_native_multi_head_attention' to ONNX opset version 20 is not supported"
+        words = (
+            "Exporting the operator 'aten::_native_multi_head_attention' to ONNX opset version 20"
+            " is not supported"
+        )
         assert says(said(export), f"UnsupportedOperatorError: {words}")
     else:
         export()
@@ -246,7 +255,10 @@ def penalty(module: nn.Module, x: Tensor, need_weights: bool) -> Tensor:
 def test_46_without_weights_there_is_no_second_derivative(kind: type[nn.Module]) -> None:
     module, x = make(kind, 46, 8, 2), torch.randn(2, 4, 8)
     expected = penalty(module, x, True)
-    words = "RuntimeError: derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is not implemented"
+    words = (
+        "RuntimeError: derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is"
+        " not implemented"
+    )
     assert said(penalty, module, x, False) == words
     with sdpa_kernel(SDPBackend.MATH):
         assert far(penalty(module, x, False), expected) < 1e-5
@@ -280,7 +292,10 @@ def test_47_gradients_for_each_sample_and_forward_mode(
         change = jvp(output, (x,), (x,))[1]
         assert far(change, (output(x + step * x) - output(x - step * x)) / (2 * step)) < 1e-3
     else:
-        words = "NotImplementedError: Trying to use forward AD with _scaled_dot_product_flash_attention_for_cpu"
+        words = (
+            "NotImplementedError: Trying to use forward AD with"
+            " _scaled_dot_product_flash_attention_for_cpu"
+        )
         assert says(said(jvp, output, (x,), (x,)), words)
 
 

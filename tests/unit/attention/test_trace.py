@@ -268,7 +268,8 @@ def test_its_text_and_its_table() -> None:
     traced = trace(make(dropout=0.5), x, x, x, attn_mask=torch.zeros(L, L, dtype=x.dtype))
     text, table = repr(traced), traced._repr_html_()
     assert text.startswith(
-        "MultiheadAttention(embed_dim=14, num_heads=2) in training\n  q                      (N, L, E) = (3, 5, 14)  "
+        "MultiheadAttention(embed_dim=14, num_heads=2) in training\n"
+        "  q                      (N, L, E) = (3, 5, 14)  "
     )
     assert "\npath: explicit weights\n" in text
     assert (
@@ -584,8 +585,8 @@ def test_is_causal_that_is_ignored() -> None:
         assert "the hint has no effect" in native
         (alone,) = warnings_of(module, is_causal=True)
         assert (
-            "blocks nothing here, where one fused operation does it all (the native fast path), and raises"
-            in alone
+            "blocks nothing here, where one fused operation does it all (the native fast path), and"
+            " raises" in alone
         )
     for mask in (
         ~causal_mask(L),

@@ -1,4 +1,6 @@
-"""The exercises: right answers are accepted, typical mistakes are told, and every one stands in its chapter."""
+"""The exercises: right answers are accepted, typical mistakes are told,
+and every one stands in its chapter.
+"""
 
 from __future__ import annotations
 

@@ -139,8 +139,8 @@ def test_padding_is_told_by_position_since_other_tokens_may_be_pads_too() -> Non
     masks = explorers.Masks(torch.eye(5), tokens=["hi", "there", "<pad>", "<pad>", "<pad>"])
     facts = words(masks, attn_mask="padding", padding=2)
     assert (
-        "Nobody looks at padding (key 3, 4); its own row is still computed: a mask hides keys, not queries."
-        in facts
+        "Nobody looks at padding (key 3, 4); its own row is still computed: a mask hides keys, not"
+        " queries." in facts
     )
 
 

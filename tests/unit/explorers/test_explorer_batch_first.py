@@ -1,4 +1,6 @@
-"""What BatchFirst shows, where it leaks and where not, and what it says about modules and data that don't fit."""
+"""What BatchFirst shows, where it leaks and where not,
+and what it says about modules and data that don't fit.
+"""
 
 from __future__ import annotations
 
@@ -80,19 +82,22 @@ def test_the_first_view_is_the_leak() -> None:
         (4, 3, 3),
     )
     facts = words(explorer)
-    assert facts[0] == (
-        "batch_first=False takes x of (3, 4, 6) for (L, N, E): 4 sequences of 3 words, not 3 of 4. "
+    assert (
+        facts[0]
+        == "batch_first=False takes x of (3, 4, 6) for (L, N, E): 4 sequences of 3 words, not 3"
+        " of 4. "
         "Every word looks at the words in the same place of all sentences, and there is no error."
     )
     assert (
-        "(N, H, L, D) = (4, 2, 3, 3) → scores (N, H, L, S) = (4, 2, 3, 3) → weights (N, L, S) = (4, 3, 3)"
-        in facts[1]
+        "(N, H, L, D) = (4, 2, 3, 3) → scores (N, H, L, S) = (4, 2, 3, 3) → weights (N, L, S) = (4,"
+        " 3, 3)" in facts[1]
     )
     assert facts[2] == "weights.shape[0] must be your batch size, 3, but is 4."
     moved = f"{record.change[0].max():.2f}"
     assert (
         facts[3]
-        == f"Editing sentence 1 moves sentence 0’s output by up to {moved}: attention leaks over the batch."
+        == f"Editing sentence 1 moves sentence 0’s output by up to {moved}: attention leaks over"
+        " the batch."
     )
     assert record.change[0].max() > max(1.0, record.change[2].max())
     assert facts[4].startswith(
@@ -103,9 +108,10 @@ def test_the_first_view_is_the_leak() -> None:
 def test_read_right_the_facts_say_that_nothing_leaks() -> None:
     explorer = BatchFirst()
     facts = words(explorer, **RIGHT[1])
-    assert facts[0] == (
-        "batch_first=False takes x of (4, 3, 6) for (L, N, E): 3 sequences of 4 words, as you mean it. "
-        "Every word looks at its own sentence alone."
+    assert (
+        facts[0]
+        == "batch_first=False takes x of (4, 3, 6) for (L, N, E): 3 sequences of 4 words, as you"
+        " mean it. Every word looks at its own sentence alone."
     )
     assert facts[2] == "weights.shape[0] is 3, your batch size, as it must be."
     assert facts[3].endswith("and those of the other sentences by 0.")

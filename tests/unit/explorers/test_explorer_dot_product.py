@@ -37,7 +37,10 @@ def test_the_first_thing_seen_is_that_the_nearer_direction_wins() -> None:
         "query · B = 2 × 2 × cos 45° = 2.83.",
         "Shares: e^3.86 ÷ (e^3.86 + e^2.83) = 0.74 for A, 0.26 for B.",
         "A wins by its direction: it is 15° from the query, B 45°.",
-        "Lengthening the query sharpens the shares and never swaps them: A has 0.63 at length 1 and 0.83 at 3.",
+        (
+            "Lengthening the query sharpens the shares and never swaps them: A has 0.63 at length 1"
+            " and 0.83 at 3."
+        ),
     ]
 
 
@@ -58,7 +61,8 @@ def test_past_a_right_angle_the_dot_product_is_negative_and_length_counts_agains
     assert facts[1] == "query · B = 2 × 3 × cos 150° = −5.20: they point apart."
     assert (
         facts[3]
-        == "A wins by its shortness: both point away (150° and 150° from the query), so length counts against B."
+        == "A wins by its shortness: both point away (150° and 150° from the query), so length"
+        " counts against B."
     )
 
 

@@ -1,4 +1,6 @@
-"""What Dropout shows: weights before and after, rows that no longer sum to 1, and the mean that comes back."""
+"""What Dropout shows: weights before and after, rows that no longer sum to 1,
+and the mean that comes back.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,14 @@ def test_the_first_thing_seen_is_that_rows_no_longer_sum_to_1() -> None:
     assert sums[low] < 0.5 and sums[high] > 1.5 and dropped.max() > 1
     token = sentence.TOKENS
     assert words(Dropout())[:3] == [
-        f"Dropped: {int((dropped == 0).sum())} of 36 weights; the others are divided by 1 − 0.4 = 0.60.",
-        f"The rows no longer sum to 1: “{token[low]}” (row {low}) to {sums[low]:.2f}, "
-        f"“{token[high]}” (row {high}) to {sums[high]:.2f}.",
+        (
+            f"Dropped: {int((dropped == 0).sum())} of 36 weights; the others are divided by 1 − 0.4"
+            " = 0.60."
+        ),
+        (
+            f"The rows no longer sum to 1: “{token[low]}” (row {low}) to {sums[low]:.2f}, "
+            f"“{token[high]}” (row {high}) to {sums[high]:.2f}."
+        ),
         f"“{token[row]}” → “{token[column]}” is now {dropped.max():.2f}: a single weight above 1.",
     ]
 
@@ -71,7 +78,8 @@ def test_a_module_that_trains_returns_dropped_weights() -> None:
     np.testing.assert_allclose(record(Dropout(whole), p=0.4, seed=2).dropped, returned, rtol=1e-5)
     fact = words(Dropout(), p=0.4)[-1]
     assert fact.startswith(
-        "While nn.MultiheadAttention(…, dropout=0.4) trains, it returns weights like these; after eval()"
+        "While nn.MultiheadAttention(…, dropout=0.4) trains, it returns weights like these; after"
+        " eval()"
     )
 
 
@@ -109,11 +117,13 @@ def test_the_mean_of_many_draws_comes_back_to_the_weights(draws: int) -> None:
     facts = words(Dropout(), p=0.2, seed=2, draws=draws)
     assert (
         facts[0]
-        == f"Over {draws} draws {share:.1%} of the weights were dropped; each time, the others were × 1.25."
+        == f"Over {draws} draws {share:.1%} of the weights were dropped; each time, the others were"
+        " × 1.25."
     )
     assert (
         facts[1]
-        == f"The mean row sums lie between {sums.min():.2f} and {sums.max():.2f}: the more draws, the closer to 1."
+        == f"The mean row sums lie between {sums.min():.2f} and {sums.max():.2f}: the more draws,"
+        " the closer to 1."
     )
     row, column = divmod(int(np.abs(r.dropped - r.weights).argmax()), 6)
     off = f"{r.dropped[row, column]:.2f} instead of {r.weights[row, column]:.2f}."

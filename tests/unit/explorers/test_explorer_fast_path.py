@@ -46,8 +46,9 @@ def test_each_blocker_alone_keeps_the_call_off_the_fast_path() -> None:
         found = record(**FAST | {name: value})
         assert [LABELS[row] for row in found.reasons] == [label], name
         assert (found.path, found.calls) == (Path.EXPLICIT, 0)
-        assert words(EXPLORER, **FAST | {name: value})[0] == (
-            "1 thing keeps the call off the fast path; it goes through explicit weights, "
+        assert (
+            words(EXPLORER, **FAST | {name: value})[0]
+            == "1 thing keeps the call off the fast path; it goes through explicit weights, "
             "and torch._native_multi_head_attention was not called."
         )
         assert words(EXPLORER, **FAST | {name: value})[1].startswith(f"{label}: ")
@@ -101,15 +102,19 @@ def test_the_first_view_is_a_new_module() -> None:
         "3 things keep the call off the fast path; it goes through explicit weights"
     )
     assert (
-        facts[1]
-        == "training: the module is in training mode; call module.eval(). Torch asks: self.training."
+        facts[1] == "training: the module is in training mode; call module.eval(). Torch asks:"
+        " self.training."
     )
-    assert facts[4] == (
-        "All weights are held at once, N·H·L·S = 2·4·8·8 numbers; with need_weights=False the largest tensor has 2304 B."
+    assert (
+        facts[4]
+        == "All weights are held at once, N·H·L·S = 2·4·8·8 numbers; with need_weights=False the"
+        " largest tensor has 2304 B."
     )
-    assert facts[-1] == (
-        "Fewer operations need not mean less time: for (N, L, E) = (8, 512, 256) and 8 heads one CPU took 56 ms "
-        "on the fast path, and in this package’s module 57 ms with explicit weights. The code takes the time on yours."
+    assert (
+        facts[-1]
+        == "Fewer operations need not mean less time: for (N, L, E) = (8, 512, 256) and 8 heads one"
+        " CPU took 56 ms on the fast path, and in this package’s module 57 ms with explicit"
+        " weights. The code takes the time on yours."
     )
     assert (
         "took 47 ms on the fast path, and in this package’s module 25 ms through F"
@@ -193,9 +198,10 @@ def test_without_weights_the_fast_path_holds_more_than_sdpa() -> None:
     )
     assert (fast.path, slow.path) == (Path.NATIVE, Path.SDPA)
     assert fast.costs[Path.NATIVE][1] == 131_072 and slow.costs[Path.SDPA][1] == 18_432
-    assert words(explorer, **state)[1] == (
-        "need_weights=False does not spare the weights here: on a CPU the native operation holds all "
-        "N·H·L·S = 2·4·64·64 numbers (131 kB); off the fast path 18 kB are the most."
+    assert (
+        words(explorer, **state)[1]
+        == "need_weights=False does not spare the weights here: on a CPU the native operation holds"
+        " all N·H·L·S = 2·4·64·64 numbers (131 kB); off the fast path 18 kB are the most."
     )
     assert "never held at once on this way" in words(explorer, **state, enabled=False)[2]
     assert "One operation is dispatched in place of" in words(explorer, **FAST)[1]

@@ -52,9 +52,11 @@ def test_each_of_the_four_heads_has_a_habit_of_its_own() -> None:
     np.testing.assert_allclose(
         per_head[0, 2, 2], 1 / (1 + 2 * neighbour + 2 * far[0] + far[1]), rtol=1e-5
     )
-    assert words(EXAMPLE)[0] == (
-        "A head's habit is what gets more than half of the weight in most rows: itself in head 0 (0.94), "
-        "the previous token in head 1 (0.94), the first token in head 2 (0.96), the next token in head 3 (0.94)."
+    assert (
+        words(EXAMPLE)[0]
+        == "A head's habit is what gets more than half of the weight in most rows: itself in head 0"
+        " (0.94), the previous token in head 1 (0.94), the first token in head 2 (0.96), the"
+        " next token in head 3 (0.94)."
     )
 
 
@@ -89,9 +91,10 @@ def test_one_softmax_has_to_settle_what_two_heads_asked_apart() -> None:
 def test_a_number_of_heads_that_does_not_divide_says_what_torch_says() -> None:
     with pytest.raises(ValueError) as raised:
         record(num_heads=3)
-    assert str(raised.value) == (
-        "nn.MultiheadAttention(8, 3) says “embed_dim must be divisible by num_heads”: 8 features can't be cut into 3 heads "
-        "of one width; choose one of 1, 2, 4, 8."
+    assert (
+        str(raised.value)
+        == "nn.MultiheadAttention(8, 3) says “embed_dim must be divisible by num_heads”: 8 features"
+        " can't be cut into 3 heads of one width; choose one of 1, 2, 4, 8."
     )
 
 
@@ -115,8 +118,10 @@ def test_the_mean_hides_what_a_head_does_and_a_fact_says_how_far() -> None:
     assert told[1].startswith(
         "average_attn_weights=True returns one (6, 6) map for 4 heads: in head "
     )
-    assert words(EXAMPLE, head=1)[1] == (
-        "The call returns (4, 6, 6): in head 1 “on” (row 3) gives “sat” (key 2) 0.93, in the mean over the heads 0.24."
+    assert (
+        words(EXAMPLE, head=1)[1]
+        == "The call returns (4, 6, 6): in head 1 “on” (row 3) gives “sat” (key 2) 0.93, in the"
+        " mean over the heads 0.24."
     )
     assert (mean.per_head[1] - mean.mean)[3, 2] == pytest.approx(
         (mean.per_head[1] - mean.mean).max(), abs=1e-5
@@ -128,10 +133,14 @@ def test_heads_that_give_the_same_weights_hide_nothing() -> None:
     nn.init.zeros_(module.in_proj_weight)
     told = words(explorers.Heads(module, x), average_attn_weights=True)
     assert told[:2] == [
-        "Heads 0, 1 have no habit: in most rows no place gets more than half of the weight, "
-        "be it the token itself, a neighbour or one fixed token.",
-        "average_attn_weights=True returns one (3, 3) map for 2 heads; the heads give nearly the same weights, "
-        "so their mean hides nothing.",
+        (
+            "Heads 0, 1 have no habit: in most rows no place gets more than half of the weight, "
+            "be it the token itself, a neighbour or one fixed token."
+        ),
+        (
+            "average_attn_weights=True returns one (3, 3) map for 2 heads; the heads give nearly"
+            " the same weights, so their mean hides nothing."
+        ),
     ]
 
 
@@ -157,9 +166,11 @@ def test_forgetting_the_transpose_mixes_positions() -> None:
         assert wrong.output[cell] == pytest.approx(source[cell[1] % 2])
     assert wrong.damage == pytest.approx(np.abs(wrong.output - right.output).max())
     assert right.damage == 0
-    assert words(EXAMPLE, merge="reshape")[3] == (
-        "Without the transpose 36 of 48 features are another position's, and no error says so: "
-        f"row 0 holds 1 head for 4 positions instead of 4 heads for its own, and the output is off by up to {wrong.damage:.2f}."
+    assert (
+        words(EXAMPLE, merge="reshape")[3]
+        == "Without the transpose 36 of 48 features are another position's, and no error says so:"
+        " row 0 holds 1 head for 4 positions instead of 4 heads for its own, and the output is"
+        f" off by up to {wrong.damage:.2f}."
     )
     assert words(EXAMPLE)[3].startswith("Joined: (4, 6, 2).transpose(0, 1).reshape(6, 8) puts")
 
@@ -226,7 +237,8 @@ def test_the_parameters_are_counted() -> None:
         told = words(EXAMPLE, num_heads=num_heads)
         assert (
             told[-1]
-            == "4·8² + 4·8 = 288 parameters, whatever num_heads is: the same weights are cut differently."
+            == "4·8² + 4·8 = 288 parameters, whatever num_heads is: the same weights are cut"
+            " differently."
         )
     assert (
         "head_dim = embed_dim ÷ num_heads = 8 ÷ 2 = 4: each head has 4 features of its own."

@@ -1,4 +1,6 @@
-"""What MaskArguments shows: masks by hand, weights against plain torch, and what torch itself says."""
+"""What MaskArguments shows: masks by hand, weights against plain torch,
+and what torch itself says.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,17 @@ def test_causal_and_padding_by_hand() -> None:
     assert found.attn_mask.dtype == bool and found.attn_mask.tolist() == (CAUSAL != 0).tolist()
     assert not found.amiss.any() and found.path is Path.NATIVE
     assert words(EXPLORER) == [
-        "Sentence 1, every head: 9 of 16 cells are blocked, all that should be and no other, as everywhere.",
+        (
+            "Sentence 1, every head: 9 of 16 cells are blocked, all that should be and no other, as"
+            " everywhere."
+        ),
         "In head 1 “birds” looks most at “birds” (1), “sing” at “sing” (0.74).",
         "This call runs as one fused operation, torch's fast path.",
         "True blocks here. F.scaled_dot_product_attention takes the opposite: True = may look.",
-        "Both masks become one with a cell for each sentence, head, query and key, (N, H, L, S) = (2, 2, 4, 4); "
-        "module.merge_masks calls that type 2.",
+        (
+            "Both masks become one with a cell for each sentence, head, query and key, (N, H, L, S)"
+            " = (2, 2, 4, 4); module.merge_masks calls that type 2."
+        ),
         "The rows of padding are still computed: key_padding_mask hides keys, not queries.",
     ]
 
@@ -78,8 +85,9 @@ def test_the_wrong_way_round_blocks_the_words() -> None:
     np.testing.assert_array_equal(found.weights[1, 1, 2], [0, 0, 0, 1])
     assert np.isnan(found.weights[1, :, 3]).all()
     facts = words(EXPLORER, **WRONG)
-    assert facts[0] == (
-        "Sentence 1, every head: 11 of 16 cells are blocked; by mistake: 7 blocked, 5 open. "
+    assert (
+        facts[0]
+        == "Sentence 1, every head: 11 of 16 cells are blocked; by mistake: 7 blocked, 5 open. "
         "Elsewhere by mistake: 10 blocked in sentence 0."
     )
     left = "No key is left for “the”, “cat”, “sat”, “down” (sentence 0), “<pad>₃” (sentence 1): "
@@ -134,12 +142,14 @@ def test_repeat_gives_sentences_each_others_masks() -> None:
     np.testing.assert_array_equal(right.mask, [[CAUSAL, CAUSAL], [both, both]])
     np.testing.assert_array_equal(wrong.mask, [[CAUSAL, both], [CAUSAL, both]])
     assert right.attn_mask.shape == (4, 4, 4)
-    assert words(EXPLORER, **state, order="repeat", sample=0)[0] == (
-        "Sentence 0, head 1: 9 of 16 cells are blocked; by mistake: 3 blocked. "
+    assert (
+        words(EXPLORER, **state, order="repeat", sample=0)[0]
+        == "Sentence 0, head 1: 9 of 16 cells are blocked; by mistake: 3 blocked. "
         "Elsewhere by mistake: 3 open in sentence 1, head 0."
     )
-    assert words(EXPLORER, **state, order="repeat")[0] == (
-        "Sentence 1, head 1: 9 of 16 cells are blocked, all that should be and no other. "
+    assert (
+        words(EXPLORER, **state, order="repeat")[0]
+        == "Sentence 1, head 1: 9 of 16 cells are blocked, all that should be and no other. "
         "Elsewhere by mistake: 3 blocked in sentence 0, head 1; 3 open in sentence 1, head 0."
     )
     assert not any("repeat_interleave" in fact for fact in words(EXPLORER, **state))
@@ -188,7 +198,8 @@ def test_without_masks_nothing_is_amiss() -> None:
     facts = words(EXPLORER, **state)
     assert (
         facts[0]
-        == "Nothing is blocked, since there is no mask: every query looks at every key, padding and later words too."
+        == "Nothing is blocked, since there is no mask: every query looks at every key, padding and"
+        " later words too."
     )
     assert facts[1] == "In head 1 “birds” looks most at “<pad>₂” (0.71), “sing” at “sing” (0.44)."
     assert not any("mistake" in fact for fact in facts)
@@ -217,12 +228,14 @@ def test_zeros_and_ones_are_added_and_block_nothing() -> None:
     np.testing.assert_array_equal(found.mask[1, 0], (CAUSAL != 0).astype(float) + (PADDED != 0))
     assert found.mask[1, 0].max() == 2 and not found.blocked.any()
     facts = words(EXPLORER, mask_type="float 0/1")
-    assert facts[0] == (
-        "Sentence 1, every head: 0 of 16 cells are blocked; by mistake: 9 open; the mask makes 9 scores larger instead. "
-        "Elsewhere by mistake: 6 open in sentence 0."
+    assert (
+        facts[0]
+        == "Sentence 1, every head: 0 of 16 cells are blocked; by mistake: 9 open; the mask makes 9"
+        " scores larger instead. Elsewhere by mistake: 6 open in sentence 0."
     )
     assert facts[1].startswith(
-        "Careful: attn_mask and key_padding_mask are float and hold nothing but 0 and 1: they are added"
+        "Careful: attn_mask and key_padding_mask are float and hold nothing but 0 and 1: they are"
+        " added"
     )
     assert sum("nothing but 0 and 1" in fact for fact in facts) == 1
     alone = words(EXPLORER, mask_type="float 0/1", attn_mask="none")
@@ -270,7 +283,8 @@ def test_is_causal_alone_raises_off_the_fast_path(state: dict[str, Any]) -> None
         "the module is in training mode" if "training" in state else "key_padding_mask is float"
     )
     assert facts[1].startswith(
-        "Alone, the hint passes only where torch runs the call as one fused operation, its fast path"
+        "Alone, the hint passes only where torch runs the call as one fused operation, its fast"
+        " path"
     )
     assert facts[1].endswith(f"here that way is closed: {reason}.")
     figure = EXPLORER.view(**state).figure
@@ -447,8 +461,8 @@ def test_the_path_comes_with_its_meaning() -> None:
     )
     assert every == f"This call works out every weight, to return them (need_weights=True){slower}"
     assert (
-        none
-        == f"This call uses F.scaled_dot_product_attention, which keeps no weights (need_weights=False){slower}"
+        none == "This call uses F.scaled_dot_product_attention, which keeps no weights"
+        f" (need_weights=False){slower}"
     )
 
 

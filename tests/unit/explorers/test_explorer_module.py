@@ -35,10 +35,12 @@ def test_appended_positions_are_named_and_take_weight() -> None:
     most = [
         max(weights[:, column].max() for weights in record.heads.values()) for column in (-2, -1)
     ]
-    assert words(module, add_bias_kv=True, add_zero_attn=True)[-1] == (
-        f"Column “bias” is a key that add_bias_kv learns, with its value; it takes up to {most[0]:.2f} of a row's weight. "
-        "Column “zero” is a key of zeros that add_zero_attn appends, with a value of zeros: its score is 0; "
-        f"it takes up to {most[1]:.2f} of a row's weight. The fast path takes no such call; 304 numbers are learned."
+    assert (
+        words(module, add_bias_kv=True, add_zero_attn=True)[-1]
+        == "Column “bias” is a key that add_bias_kv learns, with its value; it takes up to"
+        f" {most[0]:.2f} of a row's weight. Column “zero” is a key of zeros that add_zero_attn"
+        f" appends, with a value of zeros: its score is 0; it takes up to {most[1]:.2f} of a"
+        " row's weight. The fast path takes no such call; 304 numbers are learned."
     )
     assert words(module, add_zero_attn=True)[-1].endswith(
         "; 288 numbers are learned, as many as without it."
@@ -93,8 +95,8 @@ def test_maps_that_no_call_returns_are_said_to_be() -> None:
     code = module.code(**module.complete(**state))
     assert "per_head" not in code
     assert (
-        "# The maps come back from no call: without weights to return, torch takes is_causal in place of attn_mask."
-        in code
+        "# The maps come back from no call: without weights to return, torch takes is_causal in"
+        " place of attn_mask." in code
     )
     assert "per_head" in module.code(**module.complete(**state | {"key_padding_mask": "boolean"}))
 
@@ -114,7 +116,10 @@ def test_a_sample_of_the_readers_batch_is_said_to_be_called_alone() -> None:
 def test_a_row_without_a_key_and_the_way_of_the_call() -> None:
     module = explorers.Module()
     assert words(module)[2] == "Its way: native fast path."
-    slow = "Its way: explicit weights; not the native fast path: the module was made with batch_first=False."
+    slow = (
+        "Its way: explicit weights; not the native fast path: the module was made with"
+        " batch_first=False."
+    )
     assert words(module, batch_first=False)[2] == slow
     assert (
         words(module, need_weights=False)[1]
@@ -251,9 +256,7 @@ def test_captured_weights_module_by_module_and_call_by_call() -> None:
         explorer.view(module="self_attn", call=1, row=4)
 
 
-def test_both_layers_of_the_example_have_the_same_weights_and_one_head_finds_its_habit_in_the_second() -> (
-    None
-):
+def test_both_layers_of_the_example_are_the_same_and_a_head_finds_its_habit_in_the_second() -> None:
     maps = explorers.CapturedMaps()
     made: dict[str, Any] = {}
     exec(maps.code(**maps.complete()), made)
@@ -263,10 +266,13 @@ def test_both_layers_of_the_example_have_the_same_weights_and_one_head_finds_its
     before, after = (words(maps, module=f"layers.{layer}.self_attn")[1] for layer in (0, 1))
     assert (
         before
-        == f"{start}the previous token in head 0 (0.89), itself in heads 2, 3 (0.75, 0.89), none in head 1."
+        == f"{start}the previous token in head 0 (0.89), itself in heads 2, 3 (0.75, 0.89), none in"
+        " head 1."
     )
-    assert after == (
-        f"{start}the previous token in head 0 (0.82), the next token in head 1 (0.60), itself in heads 2, 3 (0.70, 0.82)."
+    assert (
+        after
+        == f"{start}the previous token in head 0 (0.82), the next token in head 1 (0.60), itself in"
+        " heads 2, 3 (0.70, 0.82)."
     )
     for module in (
         "layers.0.self_attn",
@@ -299,7 +305,8 @@ def test_what_to_try_is_there_in_the_readers_own_maps() -> None:
 
     assert (
         prompt(2, 3)
-        == "Try: go from the first module to the last. Do the heads go on looking at the same places?"
+        == "Try: go from the first module to the last. Do the heads go on looking at the same"
+        " places?"
     )
     assert (
         prompt(1, 3)

@@ -34,7 +34,8 @@ def own(
 
 
 @pytest.mark.parametrize("third, num_heads, head, rows", [
-    ("query", 2, 0, (0, 4)), ("query", 4, 3, (6, 8)), ("key", 2, 0, (8, 12)), ("key", 1, 0, (8, 16)), ("value", 4, 1, (18, 20)),
+    ("query", 2, 0, (0, 4)), ("query", 4, 3, (6, 8)), ("key", 2, 0, (8, 12)),
+    ("key", 1, 0, (8, 16)), ("value", 4, 1, (18, 20)),
 ])  # fmt: skip
 def test_the_rows_of_a_slice(third: str, num_heads: int, head: int, rows: tuple[int, int]) -> None:
     shown = record(third=third, num_heads=num_heads, head=head)
@@ -43,7 +44,8 @@ def test_the_rows_of_a_slice(third: str, num_heads: int, head: int, rows: tuple[
     np.testing.assert_allclose(shown.projected, shown.x @ shown.weight.T, atol=1e-6)
     told = words(EXAMPLE, third=third, num_heads=num_heads, head=head)[0]
     assert told.startswith(
-        f"The {third} of head {head} comes from in_proj_weight[{rows[0]}:{rows[1]}]: its third starts at row "
+        f"The {third} of head {head} comes from in_proj_weight[{rows[0]}:{rows[1]}]: its third"
+        " starts at row "
     )
     frames = EXAMPLE.view(third=third, num_heads=num_heads, head=head).figure.layout.shapes
     assert [(round(frame.y0 + 0.4), round(frame.y1 + 0.6)) for frame in frames] == [
@@ -64,9 +66,10 @@ def test_other_widths_have_a_matrix_each(kdim: int, vdim: int) -> None:
     np.testing.assert_array_equal(shown.weight, shown.separate[2][4:8])
     np.testing.assert_allclose(shown.projected, shown.x[:, :vdim] @ shown.weight.T, atol=1e-6)
     told = words(EXAMPLE, kdim=kdim, vdim=vdim, third="value", head=1)
-    assert told[0] == (
-        "The value of head 1 comes from v_proj_weight[4:8]: inputs of different widths need a matrix each: "
-        f"(8, 8), (8, {kdim}), (8, {vdim})."
+    assert (
+        told[0]
+        == "The value of head 1 comes from v_proj_weight[4:8]: inputs of different widths need a"
+        f" matrix each: (8, 8), (8, {kdim}), (8, {vdim})."
     )
     assert told[4].startswith(
         f"state_dict: q_proj_weight (8, 8), k_proj_weight (8, {kdim}), v_proj_weight (8, {vdim}), "
@@ -103,12 +106,14 @@ def test_packed_numbers_start_smaller() -> None:
     assert 0.9 * bound < np.abs(record().packed).max() < bound
     assert bound < np.abs(record(kdim=5).separate[0]).max() < alone
     assert bound < np.abs(record(kdim=5).separate[1]).max() < math.sqrt(6 / (8 + 5))
-    assert words(EXAMPLE)[2] == (
-        "in_proj_weight starts with numbers within ±√(6 ⁄ (8 + 24)) = ±0.43, since all 24 rows count; "
-        "those of a matrix (8, 8) alone would be within ±√(6 ⁄ (8 + 8)) = ±0.61."
+    assert (
+        words(EXAMPLE)[2]
+        == "in_proj_weight starts with numbers within ±√(6 ⁄ (8 + 24)) = ±0.43, since all 24 rows"
+        " count; those of a matrix (8, 8) alone would be within ±√(6 ⁄ (8 + 8)) = ±0.61."
     )
-    assert words(EXAMPLE, kdim=5)[2] == (
-        "k_proj_weight starts with numbers within ±√(6 ⁄ (8 + 5)) = ±0.68; "
+    assert (
+        words(EXAMPLE, kdim=5)[2]
+        == "k_proj_weight starts with numbers within ±√(6 ⁄ (8 + 5)) = ±0.68; "
         "in a packed matrix they would be within ±√(6 ⁄ (8 + 24)) = ±0.43."
     )
 
@@ -193,8 +198,8 @@ def test_a_module_of_the_readers_own(kind: Any, options: dict[str, Any]) -> None
         assert len(packed.code(**packed.complete(**state)).splitlines()) <= 15
         subtitle = packed.view(**state).figure.layout.annotations[-1].text
         assert (
-            subtitle
-            == f"head {head}, {'bias added' if options.get('bias', True) else shown.projected.shape}"
+            subtitle == f"head {head},"
+            f" {'bias added' if options.get('bias', True) else shown.projected.shape}"
         )
     assert words(packed)[1].startswith("“a” → ")
 
@@ -312,6 +317,8 @@ def test_data_that_do_not_fit_are_named(
 def test_a_matrix_that_is_too_large_is_said() -> None:
     with pytest.raises(
         ValueError,
-        match="^module has embed_dim=129, a matrix too large to look at; pass one with at most 128.$",
+        match=(
+            "^module has embed_dim=129, a matrix too large to look at; pass one with at most 128.$"
+        ),
     ):
         explorers.PackedProjection(nn.MultiheadAttention(129, 3), torch.ones(2, 129))

@@ -1,4 +1,6 @@
-"""What Projections shows: three roles by hand, what the identity does, and that order does nothing."""
+"""What Projections shows: three roles by hand, what the identity does,
+and that order does nothing.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,14 @@ def test_a_word_in_three_roles_by_hand() -> None:
     )
     np.testing.assert_allclose(shown.output, expected, rtol=1e-5)
     assert words(EXAMPLE)[:2] == [
-        "“sat” is [0, 2, 0, 0] in X: it asks for [2, 0, 0, 0], can be found by [0, 4, 0, 0] and hands over [0, 2, 0, 0].",
-        "“mat” asks for [0, 3, 1, 0], “sat” offers [0, 4, 0, 0]: “mat” looks mostly at “sat” (0.98), then at “on” (0.01).",
+        (
+            "“sat” is [0, 2, 0, 0] in X: it asks for [2, 0, 0, 0], can be found by [0, 4, 0, 0] and"
+            " hands over [0, 2, 0, 0]."
+        ),
+        (
+            "“mat” asks for [0, 3, 1, 0], “sat” offers [0, 4, 0, 0]: “mat” looks mostly at “sat”"
+            " (0.98), then at “on” (0.01)."
+        ),
     ]
 
 
@@ -53,8 +61,10 @@ def test_under_the_identity_words_look_at_themselves_or_at_longer_ones() -> None
     assert shown.weights[1].argmax() == 5  # “cat” at “mat”
     facts = words(EXAMPLE, w_q=True, w_k=True)
     assert facts[2:] == [
-        "W_q = W_k = identity: Q is X, K is X; 5 of 6 words look at nothing more than at themselves, "
-        "but “cat” at “mat”, which is longer (q·k ÷ √4 is 3 instead of 2).",
+        (
+            "W_q = W_k = identity: Q is X, K is X; 5 of 6 words look at nothing more than at"
+            " themselves, but “cat” at “mat”, which is longer (q·k ÷ √4 is 3 instead of 2)."
+        ),
         "Scores have no direction here: from one word to another they are the same as back.",
     ]
 
@@ -64,7 +74,8 @@ def test_words_of_one_length_look_at_themselves() -> None:
     facts = words(explorers.Projections(eye, eye, eye, eye))
     assert (
         facts[1]
-        == "“0” asks for [1, 0, 0], “0” offers [1, 0, 0]: “0” looks mostly at “0” (0.47), then at “1” and “2” (0.26 each)."
+        == "“0” asks for [1, 0, 0], “0” offers [1, 0, 0]: “0” looks mostly at “0” (0.47), then at"
+        " “1” and “2” (0.26 each)."
     )
     facts = words(explorers.Projections(eye, eye, eye, eye), w_q=True, w_k=True)
     assert (
@@ -107,11 +118,18 @@ def test_the_other_sentence_gives_keys_and_values_only() -> None:
     facts = words(EXAMPLE, key_from="other", w_q=True, w_k=True)
     assert (
         facts[0]
-        == "“chat” is [3, 0, 0, 0] in Y: it can be found by [3, 0, 0, 0] and hands over [3, 0, 0, 0]."
+        == "“chat” is [3, 0, 0, 0] in Y: it can be found by [3, 0, 0, 0] and hands over [3, 0,"
+        " 0, 0]."
     )
     assert facts[2:] == [
-        "W_q = W_k = identity: Q is X, K is Y; scores compare the words of both sentences as they are.",
-        "6 queries come from X, 4 keys and values from Y: weights (L, S) = (6, 4), and 6 rows of output.",
+        (
+            "W_q = W_k = identity: Q is X, K is Y; scores compare the words of both sentences as"
+            " they are."
+        ),
+        (
+            "6 queries come from X, 4 keys and values from Y: weights (L, S) = (6, 4), and 6 rows"
+            " of output."
+        ),
     ]
 
 
@@ -127,9 +145,10 @@ def test_shuffling_moves_rows_and_columns_and_changes_nothing(
     np.testing.assert_allclose(after.output, before.output[order], atol=1e-6)
     assert after.moved < 1e-6
     assert after.rows == after.columns == tuple(before.rows[i] for i in order)
-    assert words(EXAMPLE, shuffle=shuffle)[-1] == (
-        "Only the order changed: with rows and columns put back, weights and output differ from those before by 0, but for rounding; "
-        "attention alone is blind to order."
+    assert (
+        words(EXAMPLE, shuffle=shuffle)[-1]
+        == "Only the order changed: with rows and columns put back, weights and output differ from"
+        " those before by 0, but for rounding; attention alone is blind to order."
     )
 
 
@@ -141,7 +160,8 @@ def test_shuffling_the_other_sentence_leaves_the_output_in_place() -> None:
     told = words(EXAMPLE, key_from="other", shuffle="reverse")[-1]
     assert (
         told
-        == "Y changed its order: the columns of the weights moved with it, the output changed by 0, but for rounding."
+        == "Y changed its order: the columns of the weights moved with it, the output changed by 0,"
+        " but for rounding."
     )
 
 

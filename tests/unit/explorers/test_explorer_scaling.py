@@ -1,4 +1,6 @@
-"""What Scaling shows: scores that spread with head_dim, and a softmax that saturates unless they are scaled."""
+"""What Scaling shows: scores that spread with head_dim,
+and a softmax that saturates unless they are scaled.
+"""
 
 from __future__ import annotations
 
@@ -72,10 +74,18 @@ def test_without_the_scale_one_key_takes_everything_and_the_gradient_is_gone() -
     r = record(head_dim=512, scale=False)
     assert r.row[0] > 0.99 and r.entropy < 0.01 and r.gradient < 0.001
     assert words(Scaling(), head_dim=512, scale=False)[1:4] == [
-        f"In the row shown the strongest of 16 keys takes {r.row[0]:.2f} of the weight; it is spread as widely as over 1.0 keys that share evenly.",
-        "The median of 1000 rows has an entropy (the mean of −ln w) of 0.00 nats: e^0.00 = 1.0 effective keys of 16.",
-        "Move a score a little, and its weight moves w(1 − w) as much: summed over the median row less than 0.001 "
-        "(with the scale 0.882).",
+        (
+            f"In the row shown the strongest of 16 keys takes {r.row[0]:.2f} of the weight; it is"
+            " spread as widely as over 1.0 keys that share evenly."
+        ),
+        (
+            "The median of 1000 rows has an entropy (the mean of −ln w) of 0.00 nats: e^0.00 = 1.0"
+            " effective keys of 16."
+        ),
+        (
+            "Move a score a little, and its weight moves w(1 − w) as much: summed over the median"
+            " row less than 0.001 (with the scale 0.882)."
+        ),
     ]
 
 
@@ -83,7 +93,10 @@ def test_with_the_scale_nothing_changes_with_head_dim() -> None:
     r = record()
     assert np.ptp(r.entropies[True][2:]) < 0.1 and np.ptp(r.gradients[True][2:]) < 0.02
     assert r.entropies[False][0] - r.entropies[False][-1] > 2.5
-    fact = "From head_dim 1 to 512 the effective keys stay between 10.9 and 13.3 when scaled, and go from 13.3 to 1.0 when not."
+    fact = (
+        "From head_dim 1 to 512 the effective keys stay between 10.9 and 13.3 when scaled, and go"
+        " from 13.3 to 1.0 when not."
+    )
     assert fact in words(Scaling())
     assert "the effective keys stay at 16.0 when scaled" in words(Scaling(), temperature=16)[4]
 
@@ -119,20 +132,31 @@ def test_a_temperature_of_the_root_of_head_dim_is_the_scale() -> None:
     [
         (
             {},
-            "Dot products of 64 random features have a standard deviation of about √64 = 8; divided by 8, of 1.01 here.",
+            (
+                "Dot products of 64 random features have a standard deviation of about √64 = 8;"
+                " divided by 8, of 1.01 here."
+            ),
         ),
         (
             {"scale": False},
-            "Dot products of 64 random features have a standard deviation of about √64 = 8: 8.05 here.",
+            (
+                "Dot products of 64 random features have a standard deviation of about √64 = 8:"
+                " 8.05 here."
+            ),
         ),
         (
             {"temperature": 2},
-            "Dot products of 64 random features have a standard deviation of about √64 = 8; "
-            "divided by 8 and by temperature 2, of 0.50 here.",
+            (
+                "Dot products of 64 random features have a standard deviation of about √64 = 8; "
+                "divided by 8 and by temperature 2, of 0.50 here."
+            ),
         ),
         (
             {"head_dim": 1},
-            "Dot products of 1 random feature have a standard deviation of about √1 = 1: 1.02 here.",
+            (
+                "Dot products of 1 random feature have a standard deviation of about √1 = 1: 1.02"
+                " here."
+            ),
         ),
     ],
 )

@@ -1,4 +1,6 @@
-"""Module, CapturedMaps and explore with a reader's own calls: checked as a whole, shown as the module itself goes."""
+"""Module, CapturedMaps and explore with a reader's own calls: checked as a whole,
+shown as the module itself goes.
+"""
 
 from __future__ import annotations
 
@@ -310,7 +312,10 @@ def test_narrow_types_are_shown(dtype: torch.dtype, length: int) -> None:
             X[:0],
             {},
             ValueError,
-            r"^query has shape \(0, 5, 8\); pass at least one sequence, with at least one position.$",
+            (
+                r"^query has shape \(0, 5, 8\); pass at least one sequence, with at least one"
+                r" position.$"
+            ),
         ),
         (None, X[:, :0], {}, ValueError, r"^query has shape \(3, 0, 8\); pass"),
         (None, X, {"key": X[:, :0]}, ValueError, r"^key has shape \(3, 0, 8\); pass"),
@@ -341,7 +346,10 @@ def test_narrow_types_are_shown(dtype: torch.dtype, length: int) -> None:
                 X,
                 {},
                 ValueError,
-                r"^module can't be copied \(RuntimeError\); .* call prune.remove or remove_weight_norm first.$",
+                (
+                    r"^module can't be copied \(RuntimeError\); .* call prune.remove or"
+                    r" remove_weight_norm first.$"
+                ),
             ),
         ),
         (

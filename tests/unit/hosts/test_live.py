@@ -77,7 +77,10 @@ def test_a_state_that_makes_no_sense_is_said_and_the_last_figure_stays(parts: Ex
     before = drawn(live.figure)
     move(live, "parts", 3)
     told = [child.value for child in live.widget.children if isinstance(child, widgets.HTML)]
-    message = '<p class="mha-error" role="alert">4 tokens can&#x27;t be cut into 3 &lt;equal&gt; parts; choose 1 or 2.</p>'
+    message = (
+        '<p class="mha-error" role="alert">4 tokens can&#x27;t be cut into 3 &lt;equal&gt; parts;'
+        " choose 1 or 2.</p>"
+    )
     assert message in told
     assert drawn(live.figure) == before
     move(live, "parts", 1)

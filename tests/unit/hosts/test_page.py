@@ -128,8 +128,8 @@ def test_a_fragment_is_what_the_book_promises(parts: Explorer) -> None:
     assert '<input type="range" name="row" min="0" max="3" value="0" aria-valuetext="a">' in html
     assert '<input type="checkbox" name="shout">' in html
     assert (
-        '<ul class="mha-facts" aria-live="polite"><li>Part of <b class="mha-key">a</b> is 1.</li></ul>'
-        in html
+        '<ul class="mha-facts" aria-live="polite"><li>Part of <b class="mha-key">a</b> is'
+        " 1.</li></ul>" in html
     )
     assert "<caption>Values</caption>" in html
     assert " id=" not in html  # so that one explorer may stand on a page twice

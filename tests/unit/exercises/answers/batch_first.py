@@ -144,11 +144,17 @@ ANSWERS = {
         wrong=(
             (
                 by_sign,
-                "divides by the length of all sentences together is said not to leak; does your edit change lengths",
+                (
+                    "divides by the length of all sentences together is said not to leak; does your"
+                    " edit change lengths"
+                ),
             ),
             (
                 only_the_first,
-                "adds the last sentence to the first is said not to leak; do you edit each sentence in turn",
+                (
+                    "adds the last sentence to the first is said not to leak; do you edit each"
+                    " sentence in turn"
+                ),
             ),
             (
                 lambda model, x: bool((model(-x) != model(x)).any()),

@@ -109,7 +109,10 @@ ANSWERS = {
             ),
             (
                 lambda lengths, L, H: decoder_mask([5] * 3, L, H),
-                r"L = 6 and 3 heads, query 2 → key 2 of table 3 \(sentence 1, head 0\) should be blocked",
+                (
+                    r"L = 6 and 3 heads, query 2 → key 2 of table 3 \(sentence 1, head 0\) should"
+                    r" be blocked"
+                ),
             ),
             (decoder_mask([5, 2, 4], 5, 2), "pass the function itself"),
         ),

@@ -175,7 +175,10 @@ ANSWERS = {
             (two_thirds, r"W_v is still within ±0.153"),
             (
                 normal,
-                r"the largest number of W_q is 0.\d\d\d; drawn evenly, all should lie within ±0.217",
+                (
+                    r"the largest number of W_q is 0.\d\d\d; drawn evenly, all should lie within"
+                    r" ±0.217"
+                ),
             ),
             (drawn_once, "two of the three matrices hold the same numbers"),
             (all_parameters, "out_proj.weight changed too"),
