@@ -185,8 +185,8 @@ def trace(
     Returns:
         The :class:`Trace`. Its steps are, with N sequences, H heads of D = E / H features,
         L queries and S keys: ``q``, ``k``, ``v`` (N, L or S, E), projected; ``q_heads``,
-        ``k_heads``, ``v_heads`` (N, H, L or S, D); ``k_appended`` and ``v_appended``, if positions are;
-        ``scores`` (N, H, L, S); ``mask`` (N, H, L, S), if there is one, as it takes effect;
+        ``k_heads``, ``v_heads`` (N, H, L or S, D); ``k_appended`` and ``v_appended``, if positions
+        are; ``scores`` (N, H, L, S); ``mask`` (N, H, L, S), if there is one, as it takes effect;
         ``weights`` and ``weights_after_dropout`` (N, H, L, S); ``heads`` (N, H, L, D); ``joined``
         (N, L, E); ``output``. With one sequence alone N is 1, except in the output.
 
