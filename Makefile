@@ -63,10 +63,11 @@ picture: browser ## Take the picture at the top of the README
 	$(BIN)/python tools/picture.py
 
 test: export OMP_NUM_THREADS = 1
-test: browser book ## Run every test: spelling, links, package, notebooks, site, browser
+test: browser book ## Run every test: spelling, types, links, package, notebooks, site, browser
 	$(BIN)/codespell
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/mypy
 	$(BIN)/pytest --check-links --check-anchors --check-links-ignore 'https?://' $(BOOK)/book $(BOOK)/notebooks *.md
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --nbval --ignore tests/browser
 	$(BIN)/pytest tests/browser

@@ -21,7 +21,7 @@ from mha_widgets.view import Control, Fact, View
 HOST = "MHA_WIDGETS_HOST"  # the environment variable that a book sets to "page" while it is built
 
 
-class _Observable(type(traitlets.HasTraits), ABCMeta):
+class _Observable(traitlets.MetaHasTraits, ABCMeta):
     """What is both observable and abstract."""
 
 
@@ -58,10 +58,10 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
     """
 
     title: ClassVar[str]
-    prompt: ClassVar[str]
+    prompt: str
     controls: Mapping[str, Control]
     state = traitlets.Dict(read_only=True)
-    page_controls: ClassVar[tuple[str, ...]] = ()
+    page_controls: tuple[str, ...] = ()
     _live: Any = None
 
     @abstractmethod

@@ -63,7 +63,7 @@ class MhaGallery(SphinxDirective):
                 "", nodes.title(name, name), ids=[nodes.make_id(name)], names=[name.lower()]
             )
             purpose, messages = self.parse_inline(
-                " ".join(inspect.getdoc(explorer).split("\n\n")[0].split())
+                " ".join((inspect.getdoc(explorer) or "").split("\n\n")[0].split())
             )
             call = f"explorers.{name}({', '.join(inspect.signature(explorer).parameters)})"
             section += nodes.paragraph(
@@ -113,7 +113,11 @@ def _replace_saved(app: Sphinx, doctree: nodes.document) -> None:
     for output in doctree.findall(nodes.container):
         if output.get("nb_element") != "mime_bundle":
             continue
-        texts = {made.get("mime_type"): made.astext() for made in output.children}
+        texts = {
+            made["mime_type"]: made.astext()
+            for made in output.findall(nodes.container)
+            if "mime_type" in made
+        }
         saved = SAVED.match(texts.get("text/plain", ""))
         if saved is None or "text/html" in texts:
             continue

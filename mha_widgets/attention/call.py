@@ -21,7 +21,7 @@ class Path(Enum):
 class Call(NamedTuple):
     """A module and the arguments of its ``forward``, in their order."""
 
-    module: nn.Module
+    module: nn.MultiheadAttention
     query: Tensor
     key: Tensor
     value: Tensor

@@ -216,7 +216,10 @@ def capture(model: nn.Module, max_bytes: int = 2**30) -> Iterator[Captured]:
 
 class _Watch:
     def __init__(
-        self, captured: Captured, paths: dict[nn.Module, str], layers: set[nn.Module]
+        self,
+        captured: Captured,
+        paths: Mapping[nn.MultiheadAttention, str],
+        layers: set[nn.TransformerEncoderLayer],
     ) -> None:
         self.captured, self.paths, self.layers = captured, paths, layers
         self.running: list[
@@ -237,7 +240,7 @@ class _Watch:
             self.running.pop()
         for call in calls:
             self.captured._add(self.paths[call.module], call, Path.NATIVE)
-        if module in self.paths and not calls:
+        if isinstance(module, nn.MultiheadAttention) and not calls:
             try:
                 call = Call(module, *args, **kwargs)
             except TypeError as error:
@@ -254,7 +257,7 @@ class _Watch:
 
     def merge_masks(
         self,
-        module: nn.Module,
+        module: nn.MultiheadAttention,
         real: Method,
         attn_mask: Tensor | None,
         key_padding_mask: Tensor | None,
@@ -266,14 +269,9 @@ class _Watch:
             self.running and module.in_proj_bias is not None
         ):  # without a bias it goes on without the operation
             (caller, calls), x = self.running[-1], query
-            if caller in self.layers and caller.norm_first:
-                x = F.layer_norm(
-                    x,
-                    caller.norm1.weight.shape,
-                    caller.norm1.weight,
-                    caller.norm1.bias,
-                    caller.norm1.eps,
-                )
+            if isinstance(caller, nn.TransformerEncoderLayer) and caller.norm_first:
+                norm = caller.norm1
+                x = F.layer_norm(x, norm.weight.shape, norm.weight, norm.bias, norm.eps)
             calls.append(Call(module, x, x, x, key_padding_mask, attn_mask=attn_mask))
         return real(attn_mask, key_padding_mask, query)
 

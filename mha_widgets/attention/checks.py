@@ -130,7 +130,7 @@ def check_separate(
     bias: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Check that the three separate weights are (E, E), (E, Ek) and (E, Ev), and return them."""
-    E = query.shape[-1]
+    E, checked = query.shape[-1], []
     if bias is not None and bias.shape != (3 * E,):
         raise AssertionError(
             f"in_proj_bias has shape {tuple(bias.shape)}, but must be (3E,) = ({3 * E},)."
@@ -146,7 +146,8 @@ def check_separate(
                 f"{name} {got}, but for {_shapes(query, key, value)} it must be {(E, x.shape[-1])};"
                 " kdim and vdim of the module are the features of key and value."
             )
-    return q_proj, k_proj, v_proj
+        checked.append(weight)
+    return checked[0], checked[1], checked[2]
 
 
 def check_packed(weight: Tensor | None) -> Tensor:

@@ -10,7 +10,7 @@ from mha_widgets.attention.native import Reason, conditions
 
 
 def fast_path(
-    module: nn.Module,
+    module: nn.MultiheadAttention,
     query: Tensor,
     key: Tensor,
     value: Tensor,

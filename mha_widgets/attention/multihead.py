@@ -126,9 +126,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         if self.in_proj_bias is not None:
             nn.init.zeros_(self.in_proj_bias)
             nn.init.zeros_(self.out_proj.bias)
-        if self.bias_k is not None:
-            nn.init.xavier_normal_(self.bias_k)
-            nn.init.xavier_normal_(self.bias_v)
+        for bias in (self.bias_k, self.bias_v):
+            if bias is not None:
+                nn.init.xavier_normal_(bias)
 
     @in_words_of(nn.MultiheadAttention.forward)
     def forward(

@@ -24,7 +24,7 @@ class Reason(NamedTuple):
 
 
 def conditions(
-    module: nn.Module,
+    module: nn.MultiheadAttention,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -81,7 +81,7 @@ def _devices() -> tuple[str, str, str]:
 
 
 def _asked(
-    module: nn.Module,
+    module: nn.MultiheadAttention,
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -48,7 +48,7 @@ def _rows_without_a_key(path: Path, mask: Tensor | None) -> Iterable[str]:
     empty = (mask == -math.inf).all(dim=-1)  # (N, H, L)
     if not empty.any():
         return
-    rows = {}
+    rows: dict[int, set[int]] = {}
     for n, _, row in empty.nonzero().tolist():
         rows.setdefault(n, set()).add(row)
     where = [f"sequence {n}: {_listed(sorted(queries))}" for n, queries in rows.items()]
@@ -111,8 +111,9 @@ def _polarity(call: Call) -> Iterable[str]:
             " padded on the left, it looks inverted, since"
             f" {_meaning('key_padding_mask', padding, '; if True meant a real token, ')}."
         )
-    square = attn is not None and attn.shape[-2] == attn.shape[-1] > 1
-    if square and (_blocked(attn) == causal_mask(attn.shape[-1], device=attn.device)).all():
+    if attn is None or attn.shape[-2] != attn.shape[-1] or attn.shape[-1] == 1:
+        return
+    if (_blocked(attn) == causal_mask(attn.shape[-1], device=attn.device)).all():
         opposite = " and True = may look in F.scaled_dot_product_attention; "
         meaning = _meaning("attn_mask", attn, opposite)
         yield (

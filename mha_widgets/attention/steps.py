@@ -126,8 +126,10 @@ def in_projection(
                 weight.split((E, 2 * E)),
                 (None, None) if bias is None else bias.split((E, 2 * E)),
             )
-            return *project(query, w_q, b_q), *project(key, w_kv, b_kv, 2)
-        weight = weight.chunk(3)
+            (q,), (k, v) = project(query, w_q, b_q), project(key, w_kv, b_kv, 2)
+            return q, k, v
+        w_q, w_k, w_v = weight.chunk(3)
+        weight = (w_q, w_k, w_v)
     biases = (None, None, None) if bias is None else bias.chunk(3)
     q, k, v = (
         part

@@ -67,11 +67,10 @@ def lookup(answer: Any) -> str:
         query, key, value = (
             torch.randn(size, generator=generator) for size in ((L, 4), (S, 4), (S, 3))
         )
-        hints = {(3,): "it compares query i with key i only"}
         output = shaped(
             called(answer, query, key, value),
             (L, 3),
-            hints,
+            {(3,): "it compares query i with key i only"},
             f"its output for {L} queries and {S} keys",
         )
         expected = F.scaled_dot_product_attention(query, key, value, scale=1.0)

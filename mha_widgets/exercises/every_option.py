@@ -38,14 +38,14 @@ def shapes_and_number(answer: Any) -> str:
     }
     expect(shape_of(a), (2, 3, 5, 9), "(a) is", default, hints)
     expect(shape_of(b), (2, 7), "(b) is", default, {(2, 9): "the module widens the mask itself"})
-    hints = {
+    counts = {
         576: "bias_k and bias_v are learned too, E numbers each",
         648: "bias=False takes away the biases of all four projections",
         624: "bias=False takes away the biases of all four projections",
         588: "there are two of them, bias_k and bias_v",
     }
     expect(
-        as_number(c, "(c)"), 600, "(c) is", "count four matrices, and what add_bias_kv adds", hints
+        as_number(c, "(c)"), 600, "(c) is", "count four matrices, and what add_bias_kv adds", counts
     )
     return "(N, H, L, S + 2), (N, S) and 4 · E · E + 2 · E."
 

@@ -97,8 +97,8 @@ def unpadded(answer: Any) -> str:
         raise Wrong("your function returns several things; return the output alone.")
     if isinstance(made, Tensor) and made.is_nested:
         raise Wrong("its output is still nested; torch.nested.to_padded_tensor fills it up.")
-    hints = {(3, 4, 4): "it is filled up to the longest sentence only; give output_size"}
-    output = shaped(made, (3, 5, 4), hints, what="its output")
+    filled = "it is filled up to the longest sentence only; give output_size"
+    output = shaped(made, (3, 5, 4), {(3, 4, 4): filled}, what="its output")
     if (output[padding] != 0).any():
         raise Wrong("its output is not 0 on the padding.")
     if not close(output[~padding], expected[~padding]):

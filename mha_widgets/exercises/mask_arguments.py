@@ -31,16 +31,18 @@ def shapes_and_place(answer: Any) -> str:
         [(3, 5), (7, 3)], "a row is a sentence, a column a key, whatever batch_first says"
     )
     expect(shape_of(a), (3, 7), "(a) is", default, hints)
-    hints = dict.fromkeys([(3, 5, 7), (3, 4, 5, 7)], "sentences and heads share the first axis")
-    hints[12, 7, 5] = "in a table, a row is a query and a column is a key"
-    expect(shape_of(b), (12, 5, 7), "(b) is", default, hints)
-    hints = {7: "h · N + n would be right if the sentences of a head lay side by side"}
+    tables: dict[tuple[int, ...], str] = dict.fromkeys(
+        [(3, 5, 7), (3, 4, 5, 7)], "sentences and heads share the first axis"
+    )
+    tables[12, 7, 5] = "in a table, a row is a query and a column is a key"
+    expect(shape_of(b), (12, 5, 7), "(b) is", default, tables)
+    numbers = {7: "h · N + n would be right if the sentences of a head lay side by side"}
     expect(
         as_number(c, "(c)"),
         6,
         "(c) is",
         "sentence 0 has the tables 0 to 3, one for each head",
-        hints,
+        numbers,
     )
     return "Table n · H + h, here 1 · 4 + 2, belongs to sentence n and head h."
 

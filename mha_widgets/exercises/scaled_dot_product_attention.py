@@ -61,7 +61,8 @@ def _inputs(*front: int, S: int = 7, scale: float = 1.0) -> list[Tensor]:
 
 
 def _agrees(function: Callable[..., Any], inputs: list[Tensor], where: str, hint: str) -> None:
-    expected = F.scaled_dot_product_attention(*inputs)
+    query, key, value = inputs
+    expected = F.scaled_dot_product_attention(query, key, value)
     output = shaped(called(function, *inputs), expected.shape, what=f"its output {where}")
     if output.isnan().any():
         raise Wrong(f"its output {where} holds NaN: {hint}")

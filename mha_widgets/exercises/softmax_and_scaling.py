@@ -54,7 +54,8 @@ def attend(answer: Any) -> str:
         inputs = [
             torch.randn(*front, *size, generator=generator) for size in ((6, E), (S, E), (S, 3))
         ]
-        expected = F.scaled_dot_product_attention(*inputs)
+        query, key, value = inputs
+        expected = F.scaled_dot_product_attention(query, key, value)
         output = shaped(
             called(answer, *inputs), expected.shape, what=f"its output for S = {S} and E = {E}"
         )

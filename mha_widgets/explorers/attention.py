@@ -157,20 +157,18 @@ class Attention(Explorer):
         scores = self.query @ self.key.T  # (L, S)
         scaled = scores / math.sqrt(self.query.shape[1])
         weights = softmax(scaled)
-        matrices = {
-            "query": self.query,
-            "key": self.key,
-            "value": self.value,
-            "scores": scores,
-            "scaled": scaled,
-        }
-        matrices |= {"weights": weights, "output": weights @ self.value}
         return Record(
             rows=self.query_tokens,
             columns=self.tokens,
             features=self.features,
             contents=self.contents,
-            **{name: tensor.numpy() for name, tensor in matrices.items()},
+            query=self.query.numpy(),
+            key=self.key.numpy(),
+            value=self.value.numpy(),
+            scores=scores.numpy(),
+            scaled=scaled.numpy(),
+            weights=weights.numpy(),
+            output=(weights @ self.value).numpy(),
             **state,
         )
 

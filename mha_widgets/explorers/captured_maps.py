@@ -196,8 +196,9 @@ class CapturedMaps(Explorer):
         )
 
     def _labels(self, length: int, told: bool) -> tuple[str, ...]:
-        fits = told and self._tokens is not None and len(self._tokens) == length
-        return self._tokens if fits else tuple(map(str, range(length)))
+        if told and self._tokens is not None and len(self._tokens) == length:
+            return self._tokens
+        return tuple(map(str, range(length)))
 
     def draw(self, record: Record) -> go.Figure:
         """Draw the map of each head that is shown."""
@@ -205,7 +206,7 @@ class CapturedMaps(Explorer):
         for head, weights in record.maps.items():
             values, rows, columns = reduced(weights, record.rows, record.columns)
             nan = np.isnan(values) if np.isnan(values).any() else None
-            more = {
+            more: dict[str, Any] = {
                 "colours": "weight",
                 "nan": nan,
                 "selected_row": record.row // block(weights)[0],

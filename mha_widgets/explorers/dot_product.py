@@ -324,9 +324,9 @@ def _winner(record: Record) -> Fact:
     if record.tie:
         return ("It is a tie: both keys reach equally far along the query.",)
     first = int(record.clean.argmax())
-    (name, other), (near, far) = (
-        [values[first], values[1 - first]] for values in (record.names, record.between)
-    )
+    second = 1 - first
+    name, other = record.names[first], record.names[second]
+    near, far = record.between[first], record.between[second]
     longer = record.lengths[first] / record.lengths[1 - first]
     start: Fact = (Word(name, "key"), " wins by its ")
     angles = f"it is {format_number(near)}° from the query, {other} {format_number(far)}°"

@@ -149,13 +149,13 @@ class Dropout(Explorer):
         }
         words = np.where(record.crossed, "", np.vectorize("{:.2f}".format)(record.dropped))
         hover = "%{y} → %{x}<br>before %{customdata[0]:.3f}<br>after %{z:.3f}"
-        after = {
+        after: dict[str, Any] = {
             "hover": hover,
             "customdata": record.weights[..., None],
             "text": words,
             "number": "%{text}",
         }
-        crosses = {"blocked": record.crossed, "blocked_word": "dropped"}
+        crosses: dict[str, Any] = {"blocked": record.crossed, "blocked_word": "dropped"}
         return panels.draw(
             [
                 Map(
@@ -221,7 +221,7 @@ def _checked(weights: Tensor) -> Tensor:
     sums = weights.sum(dim=-1)
     off = ((sums - 1).abs() > 0.01).nonzero()
     if len(off):
-        row = off[0].item()
+        row = int(off[0])
         raise ValueError(
             f"Row {row} of weights sums to {sums[row].item():.3g}; pass rows that sum to 1: weights"
             " from before dropout, as a module in eval() returns them."
@@ -240,7 +240,7 @@ def _subtitle(record: Record) -> str:
 def _sums(record: Record) -> Plot:
     sums, places = record.row_sums.astype(float).round(3), np.arange(len(record.rows))
     words, end = [f"{value:.2f}" for value in record.row_sums], LARGEST_SUM * 1.25
-    bars = {
+    bars: dict[str, Any] = {
         "type": "bar",
         "name": "row sums",
         "orientation": "h",
@@ -248,14 +248,14 @@ def _sums(record: Record) -> Plot:
         "y": places,
         "marker": {"color": colour("query")},
     }
-    one = {
+    one: dict[str, Any] = {
         "type": "scatter",
         "name": "one",
         "x": [1, 1],
         "y": [-0.5, len(places) - 0.5],
         "mode": "lines",
     }
-    numbers = {
+    numbers: dict[str, Any] = {
         "type": "scatter",
         "name": "numbers",
         "x": np.full(len(places), end),
@@ -274,7 +274,7 @@ def _sums(record: Record) -> Plot:
         "tickangle": 0,
         "range": [len(places) - 0.5, -0.5],
     }  # as beside the map
-    more = {
+    more: dict[str, Any] = {
         "size": (len(places), max(4, 0.6 * len(record.columns))),
         "left": label_width(record.rows),
     }

@@ -145,7 +145,7 @@ class Masks(Explorer):
     @fresh_torch()
     def disabled(self, **state: Any) -> Mapping[str, str]:
         """Return the controls that do nothing in a complete state, each with the reason."""
-        reasons = {}
+        reasons: dict[str, str] = {}
         if "padding" not in state["attn_mask"]:
             reasons |= dict.fromkeys(("padding", "padding_side"), "This mask blocks no padding.")
         elif state["padding"] == 0:
@@ -207,8 +207,10 @@ class Masks(Explorer):
         )
         weights = np.where(np.isnan(record.weights), "NaN", record.weights.astype(object))
         limit = float(np.ceil(np.abs(record.scores).max())) or 1.0
-        common = {"rows": record.rows, "columns": record.columns, "selected_row": record.row}
-        common |= {
+        common: dict[str, Any] = {
+            "rows": record.rows,
+            "columns": record.columns,
+            "selected_row": record.row,
             "hover": hover,
             "text": terms,
             "customdata": np.stack([record.scores.astype(object), weights], axis=-1),

@@ -368,7 +368,7 @@ def _gradient(record: Record) -> Fact:
     return (
         (
             "Move a score a little, and its weight moves w(1 − w) as much: summed over the median"
-            f" row {_small(record.gradient)}{told}."
+            f" row {_small(float(record.gradient))}{told}."
         ),
     )
 

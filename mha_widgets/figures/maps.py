@@ -167,7 +167,9 @@ class Map(Panel):
                 "columns": list(self.columns),
                 "cells": cells,
             },
-            "z": np.where(np.isnan(values), None, values),  # a NaN could not be sent to a notebook
+            "z": np.where(
+                np.isnan(values), np.array(None), values
+            ),  # a NaN could not be sent to a notebook
             "zmin": low,
             "zmax": high,
             "colorscale": scale(self.colours),
@@ -215,7 +217,7 @@ class Map(Panel):
         high, wide = self.cell
         if min(high, wide) * cell < SMALLEST_NUMBERED:
             return False
-        if self.number == "%{text}":
+        if self.number == "%{text}" and self.text is not None:
             shown = [unescape(word) for word in np.ravel(self.text)]
         else:
             form = self.number.removeprefix("%{z:").removesuffix("}")

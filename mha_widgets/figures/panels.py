@@ -180,7 +180,7 @@ def label_height(labels: Sequence[str]) -> float:
 def cell_of(panels: Sequence[Panel], width: int) -> float:
     """Return how many px a cell can have if these panels share a width."""
     columns, labels = sum(panel.size[1] for panel in panels), sum(panel.left for panel in panels)
-    cell = LARGEST_CELL[width]
+    cell = float(LARGEST_CELL[width])
     for _ in range(4):  # smaller cells leave more of the outer titles beside their panels
         left, right = _overhang(panels, cell, width)
         cell = min(cell, (width - labels - left - right) / columns)

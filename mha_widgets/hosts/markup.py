@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from mha_widgets.figures.theme import COLOURS
-from mha_widgets.view import Fact
+from mha_widgets.view import Fact, Word
 
 if TYPE_CHECKING:
     from mha_widgets.explorer import Explorer
@@ -36,7 +36,7 @@ def facts(rows: Iterable[Fact]) -> str:
     return "".join(f"<li>{''.join(map(_word, row))}</li>" for row in rows)
 
 
-def _word(word: object) -> str:
+def _word(word: str | Word) -> str:
     return (
         escape(word)
         if isinstance(word, str)
@@ -56,7 +56,7 @@ def tables(figure: go.Figure) -> str:
 
 
 def _read(figure: go.Figure) -> list[tuple[str, list[str], list[str], list[list[str]]]]:
-    read = []
+    read: list[tuple[str, list[str], list[str], list[list[str]]]] = []
     for trace in figure.data:
         if trace.meta and "word" in trace.meta:  # it marks cells of the map before it
             for column, row in zip(trace.x, trace.y, strict=True):

@@ -55,16 +55,16 @@ def habits(maps: Mapping[int, np.ndarray], tokens: Sequence[str], averaged: bool
             f"{_heads(rest).capitalize()} {have} no habit: in most rows no place gets more than "
             "half of the weight, be it the token itself, a neighbour or one fixed token.",
         )
-    told = []
+    habitual = []
     for place, shares in found.items():
         numbers = [f"{share:.2f}" for share in shares.values()]
-        told.append(f"{place} in {_heads(shares)} ({_listed(numbers)})")
-    told += [f"none in {_heads(rest)}"] if rest else []
+        habitual.append(f"{place} in {_heads(shares)} ({_listed(numbers)})")
+    habitual += [f"none in {_heads(rest)}"] if rest else []
     start = "Behind the mean, a" if averaged else "A"
     return (
         (
             f"{start} head's habit is what gets more than half of the weight in most rows:"
-            f" {_listed(told)}."
+            f" {_listed(habitual)}."
         ),
     )
 

@@ -76,7 +76,7 @@ def check_output(module: nn.MultiheadAttention, *inputs: Tensor) -> None:
         )
 
 
-def dtype_of(module: nn.Module) -> torch.dtype:
+def dtype_of(module: nn.MultiheadAttention) -> torch.dtype:
     """Return the type that a module is shown in: float64, or float32 for all others."""
     return torch.promote_types(module.out_proj.weight.dtype, torch.float32)
 
@@ -174,7 +174,10 @@ def head_words(cuts: Sequence[int]) -> tuple[str, ...]:
 
 def biases(module: nn.MultiheadAttention) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the thirds of ``in_proj_bias``, or none."""
-    return (None, None, None) if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
+    if module.in_proj_bias is None:
+        return None, None, None
+    b_q, b_k, b_v = module.in_proj_bias.chunk(3)
+    return b_q, b_k, b_v
 
 
 def thirds(module: nn.MultiheadAttention) -> tuple[Tensor, ...]:

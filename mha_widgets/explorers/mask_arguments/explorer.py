@@ -178,7 +178,7 @@ class MaskArguments(Explorer):
             *_traps(record),
             *_looks(record),
         )
-        return (*first, _path(record), *_polarity(record), *_merging(record), *_queries(record))[:6]
+        return (*first, _path(record, record.path), *_polarity(record), *_merging(record), *_queries(record))[:6]
 
     def code(self, **state: Any) -> str:
         """Return a program that makes the masks, ``output``,
@@ -270,7 +270,7 @@ def _listed(parts: Sequence[str], most: int, comma: str = ", ") -> str:
 
 
 def _without_a_key(r: Record) -> list[Fact]:
-    empty = r.blocked.all(axis=-1)  # (N, H, L)
+    empty: np.ndarray = np.asarray(r.blocked.all(axis=-1))  # (N, H, L)
     if not empty.any():
         return []
     places = []
@@ -321,7 +321,7 @@ def _traps(r: Record) -> list[Fact]:
 
 def _looks(r: Record) -> list[Fact]:
     """Return what the words of the sentence look at most, if they look at anything."""
-    names, fact = numbered(r.tokens[r.sample]), []
+    names, fact = numbered(r.tokens[r.sample]), list[str | Word]()
     for name, row, padded in zip(
         names, r.weights[r.sample, r.head], r.padded[r.sample], strict=True
     ):
@@ -334,7 +334,7 @@ def _looks(r: Record) -> list[Fact]:
     return [(*fact, ".")] if fact else []
 
 
-def _path(r: Record) -> Fact:
+def _path(r: Record, path: Path) -> Fact:
     slower = f"torch's fast path, one fused operation, is closed: {r.reason}."
     taken = {
         Path.NATIVE: "This call runs as one fused operation, torch's fast path.",
@@ -346,7 +346,7 @@ def _path(r: Record) -> Fact:
             f" (need_weights=False); {slower}"
         ),
     }
-    return (taken[r.path],)
+    return (taken[path],)
 
 
 def _polarity(r: Record) -> list[Fact]:

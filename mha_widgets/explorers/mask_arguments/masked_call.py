@@ -117,7 +117,7 @@ def merged(call: Call) -> tuple[int, tuple[int, ...]] | None:
     or None without any.
     """
     mask, kind = call.module.merge_masks(call.attn_mask, call.key_padding_mask, call.query)
-    return None if mask is None else (kind, tuple(mask.shape))
+    return None if mask is None or kind is None else (kind, tuple(mask.shape))
 
 
 def program(

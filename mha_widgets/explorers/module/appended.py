@@ -21,7 +21,7 @@ def appended(module: nn.Module) -> tuple[str, ...]:
     >>> appended(nn.MultiheadAttention(4, 2, add_bias_kv=True, add_zero_attn=True))
     ('bias', 'zero')
     """
-    return ("bias",) * (module.bias_k is not None) + ("zero",) * module.add_zero_attn
+    return ("bias",) * (module.bias_k is not None) + ("zero",) * bool(module.add_zero_attn)
 
 
 def describe_appended(names: Sequence[str], heads: Iterable[np.ndarray], parameters: int) -> Fact:

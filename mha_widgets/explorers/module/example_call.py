@@ -34,15 +34,17 @@ CONSTRUCTOR = (
     "vdim",
     "batch_first",
 )
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "dropout": 0.0,
     "bias": True,
     "add_bias_kv": False,
     "add_zero_attn": False,
     "kdim": None,
     "vdim": None,
+    "batch_first": False,
+    "device": None,
+    "dtype": "float32",
 }
-DEFAULTS |= {"batch_first": False, "device": None, "dtype": "float32"}
 PADDING = torch.tensor([[False, False, False, False, False], [False, False, False, True, True]])
 
 CONTROLS: dict[str, Control] = {

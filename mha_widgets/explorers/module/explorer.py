@@ -42,7 +42,7 @@ class Record:
             positions too.
         heads: head to (L, S), the weights of the heads that are shown, after dropout; in a large
             call before it.
-        blocked: head to (L, S), True where a mask adds -inf.
+        blocked: head to (L, S), True where a mask adds -inf; None without a mask.
         mean: (L, S), the mean over the heads, if that is what the call returns.
         shown: (L, E), the output of the sample.
         shapes: of the inputs, and of what is made of them.
@@ -59,7 +59,7 @@ class Record:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     heads: Mapping[int, np.ndarray]
-    blocked: Mapping[int, np.ndarray]
+    blocked: Mapping[int, np.ndarray | None]
     mean: np.ndarray | None
     shown: np.ndarray
     shapes: str
@@ -109,7 +109,7 @@ class Module(Explorer):
         "Try: switch add_zero_attn on. Where do the weights of the last column come from, and what"
         " did they cost?"
     )
-    page_controls = (
+    page_controls: tuple[str, ...] = (
         "num_heads",
         "add_zero_attn",
         "key_padding_mask",
@@ -147,9 +147,8 @@ class Module(Explorer):
         if module is None:
             self._source: ExampleCall | OwnCall = ExampleCall()
         else:
-            self._source = OwnCall(
-                module, query, key, value, tokens, query_tokens, forward_arguments
-            )
+            own: Any = query  # OwnCall says that it is missing
+            self._source = OwnCall(module, own, key, value, tokens, query_tokens, forward_arguments)
             self.page_controls = ()
             self.prompt = self._source.prompt
         self.controls = self._source.controls
@@ -258,7 +257,7 @@ def _record(source: ExampleCall | OwnCall, state: Mapping[str, Any], made: CallR
             head: None if mask is None else (mask == -math.inf).cpu().numpy()
             for head, (_, mask) in looks.items()
         },
-        mean=_array(made.weights[n]) if averaged else None,
+        mean=_array(made.weights[n]) if averaged and made.weights is not None else None,
         shown=_array(shown),
         shapes=made.shapes,
         path=made.path.value,

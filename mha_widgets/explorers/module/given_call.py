@@ -54,9 +54,8 @@ def check_call(module: Any, query: Any, key: Any, value: Any, arguments: Mapping
         for x in call
         if isinstance(x, Tensor)
     }
-    return copied._replace(
-        **{name: copies.get(id(getattr(call, name))) for name in (*INPUTS, *MASKS)}
-    )
+    own: dict[str, Any] = {name: copies.get(id(getattr(call, name))) for name in (*INPUTS, *MASKS)}
+    return copied._replace(**own)
 
 
 def refused(error: Exception) -> ValueError:
@@ -89,7 +88,7 @@ def _ordinary(mask: Any) -> bool:
     return not odd and mask.layout == torch.strided
 
 
-def _deepcopy(module: nn.Module) -> nn.Module:
+def _deepcopy(module: nn.MultiheadAttention) -> nn.MultiheadAttention:
     try:
         return copy.deepcopy(module)
     except Exception as error:

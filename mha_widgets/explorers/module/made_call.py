@@ -61,7 +61,9 @@ def make_call(source: ExampleCall | OwnCall, *settings: tuple[str, Any]) -> Call
             torch.cuda.manual_seed_all(SEED)
     with python_warnings.catch_warnings():  # the facts say in words what they say
         python_warnings.simplefilter("ignore")
-        return _large(source, state, call) if source.large else _traced(source, state, call)
+        if isinstance(source, OwnCall) and source.large:
+            return _large(source, state, call)
+        return _traced(source, state, call)
 
 
 def _traced(source: ExampleCall | OwnCall, state: dict[str, Any], call: Call) -> CallResult:

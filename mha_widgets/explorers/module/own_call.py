@@ -227,7 +227,7 @@ class OwnCall:
         if state.get("key_padding_mask"):
             rows = f"[{n} : {n + 1}]" if self.N > 1 else ""
             options.append(f"key_padding_mask=key_padding_mask{rows}")
-        if state.get("attn_mask"):
+        if state.get("attn_mask") and call.attn_mask is not None:
             rows = f"[{n * H} : {(n + 1) * H}]" if self.N > 1 and call.attn_mask.dim() == 3 else ""
             options.append(f"attn_mask=attn_mask{rows}")
         arguments, no_grad = [f"q, {k}, {v}", *options], state.get("no_grad", True)
@@ -253,12 +253,12 @@ def _each(
     """Return the labels of every sample: its own where there are N lists,
     otherwise the same for all.
     """
-    several = isinstance(tokens, Sequence) and tokens
-    lists = several and all(
-        isinstance(one, Sequence) and not isinstance(one, str) for one in tokens
-    )
-    if lists and len(tokens) != N:
+    if not isinstance(tokens, Sequence) or not all(
+        isinstance(one, Sequence) and not isinstance(one, str) for one in tokens or [""]
+    ):
+        return [labels(name, tokens, length, what) for _ in range(N)]
+    if len(tokens) != N:
         raise ValueError(
             f"{name} has {len(tokens)} lists for {N} sequences; pass one for each, or one for all."
         )
-    return [labels(name, tokens[n] if lists else tokens, length, what) for n in range(N)]
+    return [labels(name, own, length, what) for own in tokens]

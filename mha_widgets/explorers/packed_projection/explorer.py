@@ -97,7 +97,8 @@ class PackedProjection(Explorer):
             self.controls["bias"] = Toggle(
                 "bias", default=True, help="Add biases in the projections."
             )
-            cuts, own = (1, 2, 4), 2
+            own = 2
+            cuts: tuple[int, ...] = (1, 2, 4)
             self.tokens = self.key_tokens = labels(
                 "tokens", sentence.TOKENS if tokens is None else tokens, 6, "positions"
             )
@@ -168,7 +169,8 @@ class PackedProjection(Explorer):
         E, D = module.embed_dim, module.embed_dim // H
         weights, added = thirds(module), biases(module)
         part = slice(head * D, (head + 1) * D)
-        bias = None if added[third] is None else added[third][part]
+        own = added[third]
+        bias = None if own is None else own[part]
         q, k, v = (
             F.linear(x, w, b).view(-1, H, D).transpose(0, 1)
             for x, w, b in zip(inputs, weights, added, strict=True)
@@ -201,7 +203,8 @@ class PackedProjection(Explorer):
         """
         if record.packed is None:
             return panels.draw([*separate_maps(record), *product_maps(record)], per_row=3)
-        return panels.draw([packed_map(record), *product_maps(record)])
+        packed = record.packed
+        return panels.draw([packed_map(record, packed), *product_maps(record)])
 
     def facts(self, record: Record) -> tuple[Fact, ...]:
         """Return where the slice lies, what it makes, how large its numbers start,

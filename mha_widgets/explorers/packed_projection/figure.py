@@ -72,19 +72,19 @@ def _short(values: np.ndarray) -> np.ndarray:
     return values.astype(float).round(max(0, 2 - math.floor(math.log10(_limit(values)))))
 
 
-def packed_map(record: Record) -> Map:
+def packed_map(record: Record, packed: np.ndarray) -> Map:
     """Return in_proj_weight as a map, its thirds and the slice framed."""
     E, limit = record.x.shape[1], _limit(*record.separate)
     rows = tuple(
         f"{third[0]} {row + index * E}" for index, third in enumerate(THIRDS) for row in range(E)
     )
     frames = [_framed(index * E, (index + 1) * E, E, third) for index, third in enumerate(THIRDS)]
-    subtitle = f"{record.packed.shape}, colours ±{limit:.2f}"
+    subtitle = f"{packed.shape}, colours ±{limit:.2f}"
     return Map(
         *(
             "in_proj_weight",
             subtitle,
-            _short(record.packed),
+            _short(packed),
             rows,
             _numbered(E),
             "ink",
@@ -130,7 +130,7 @@ def _separate(record: Record, index: int) -> Map:
             FEATURE,
         ),
         limit=_limit(*record.separate),
-        frames=[_framed(0, *weight.shape, third), *chosen],
+        frames=[_framed(0, len(weight), weight.shape[1], third), *chosen],
         cell=SMALL,
         label_every=_labelled(record, len(weight)),
     )

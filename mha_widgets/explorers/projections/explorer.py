@@ -59,9 +59,13 @@ class Projections(Explorer):
         key_tokens: Sequence[str] | None = None,
         features: Sequence[str] | None = None,
     ) -> None:
-        given = {"x": x, "w_q": w_q, "w_k": w_k, "w_v": w_v}
-        missing = [name for name, tensor in given.items() if tensor is None]
-        if len(missing) == 4 and y is None:
+        given = {
+            name: tensor
+            for name, tensor in {"x": x, "w_q": w_q, "w_k": w_k, "w_v": w_v}.items()
+            if tensor is not None
+        }
+        missing = [name for name in ("x", *SYMBOLS) if name not in given]
+        if not given and y is None:
             given = {"x": sentence.X, "w_q": sentence.W_Q, "w_k": sentence.W_K, "w_v": sentence.W_V}
             y = sentence.OTHER
             tokens = sentence.TOKENS if tokens is None else tokens
@@ -137,10 +141,11 @@ class Projections(Explorer):
         """Return the projections, the weights and the output of a complete state."""
         own = state["key_from"] == "self"
         order = _order(state["shuffle"], len(self._looked_at(state)))
-        x, y = (self.x[order], None) if own else (self.x, self.y[order])
+        looked_at = self._looked_at(state)
+        x, y = (self.x[order],) * 2 if own else (self.x, looked_at[order])
         identity = tuple(name for name in SYMBOLS if state[name])
-        made = self._attend(x, x if own else y, identity)
-        before = self._attend(self.x, self.x if own else self.y, identity)
+        made = self._attend(x, y, identity)
+        before = self._attend(self.x, looked_at, identity)
         undo = torch.tensor(order).argsort()
         rows = undo if own else slice(None)
         moved = (
@@ -203,7 +208,8 @@ class Projections(Explorer):
         source = "x" if own else "y"
         lines = ["import torch", assignment("x", self.x) + f"  # (L, E) = ({len(self.x)}, {E})"]
         if not own:
-            lines.append(assignment("y", self.y) + f"  # (S, E) = ({len(self.y)}, {E})")
+            y = self._looked_at(state)
+            lines.append(assignment("y", y) + f"  # (S, E) = ({len(y)}, {E})")
         if state["shuffle"] != "none":
             lines.append(
                 f"{source} = {source}[{_order(state['shuffle'], len(self._looked_at(state)))}]  #"
@@ -308,8 +314,8 @@ def _told_direction(record: Record) -> Fact:
     one, other = quoted(record.rows[row], "query"), quoted(record.columns[column], "key")
     back = quoted(record.rows[column], "query"), " → ", quoted(record.columns[row], "key")
     there, here = (
-        format_number(record.scores[row, column]),
-        format_number(record.scores[column, row]),
+        format_number(float(record.scores[row, column])),
+        format_number(float(record.scores[column, row])),
     )
     scale = f"q·k ÷ √{record.x.shape[1]}"
     return (
