@@ -14,11 +14,20 @@ from torch import Tensor
 from mha_widgets.attention import softmax
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
-from mha_widgets.figures import panels
-from mha_widgets.figures.maps import Map
-from mha_widgets.kit import sentence
-from mha_widgets.kit.tensors import assignment, check_scores, labels, matrix, one_type
-from mha_widgets.kit.words import format_number, quoted, strongest, summed, vector
+from mha_widgets.figures import Map, panels
+from mha_widgets.kit import (
+    assignment,
+    check_scores,
+    format_number,
+    labels,
+    matrix,
+    one_type,
+    quoted,
+    sentence,
+    strongest,
+    summed,
+    vector,
+)
 from mha_widgets.view import Choice, Fact, Range, Word
 
 KEY, FEATURE, CONTENT = (

@@ -14,13 +14,8 @@ from torch import Tensor, nn
 
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
-from mha_widgets.figures import panels
-from mha_widgets.figures.maps import Frame, Map
-from mha_widgets.figures.panels import labelled, literal, titled
-from mha_widgets.figures.plots import Plot
-from mha_widgets.figures.theme import colour
-from mha_widgets.kit import batch
-from mha_widgets.kit.words import format_number
+from mha_widgets.figures import Frame, Map, Plot, colour, labelled, literal, panels, titled
+from mha_widgets.kit import batch, format_number
 from mha_widgets.view import Choice, Fact, Toggle, Word
 
 SENTENCES = (

@@ -13,13 +13,8 @@ from torch import Tensor, nn
 from mha_widgets.attention import Captured, capture
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
-from mha_widgets.figures import panels
-from mha_widgets.figures.maps import Map
-from mha_widgets.figures.reduced import block, reduced
-from mha_widgets.kit import sentence
-from mha_widgets.kit.habits import habits
-from mha_widgets.kit.tensors import copy_to_cpu, labels
-from mha_widgets.kit.words import strongest
+from mha_widgets.figures import Map, block, panels, reduced
+from mha_widgets.kit import copy_to_cpu, habits, labels, sentence, strongest
 from mha_widgets.view import Choice, Fact, Range, Word
 
 MOST_TOGETHER = 8  # heads that are drawn together

@@ -15,10 +15,8 @@ from torch import Tensor
 
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
-from mha_widgets.figures import panels, plots
-from mha_widgets.figures.theme import colour
-from mha_widgets.kit.tensors import labels
-from mha_widgets.kit.words import format_number
+from mha_widgets.figures import Plot, arrows, bars, colour, panels
+from mha_widgets.kit import format_number, labels
 from mha_widgets.view import Fact, Range, Word
 
 QUERY = "q"  # the name of the query's arrow
@@ -156,7 +154,7 @@ class DotProduct(Explorer):
         most = LENGTHS[-1] ** 2 * 1.2
         scores = {"q·k": (record.clean.round(2), "key")}
         weights = {"share": (record.weights.astype(float).round(2), "key")}
-        left = plots.bars(
+        left = bars(
             "Dot products",
             "q·k",
             record.names,
@@ -165,7 +163,7 @@ class DotProduct(Explorer):
             range=(-most, most),
             size=(7, 4),
         )
-        right = plots.bars(
+        right = bars(
             "Shares", "softmax, they sum to 1", record.names, weights, range=(0, 1.1), size=(7, 4)
         )
         return panels.draw([_plane(record), left, right])
@@ -233,7 +231,7 @@ def _arrow(length: float, degrees: float) -> Tensor:
     return length * torch.tensor([math.cos(angle), math.sin(angle)])
 
 
-def _plane(record: Record) -> plots.Plot:
+def _plane(record: Record) -> Plot:
     vectors = dict(
         zip(
             (QUERY, *record.names),
@@ -244,7 +242,7 @@ def _plane(record: Record) -> plots.Plot:
     roles = {
         name: (vector, "query" if name == QUERY else "key") for name, vector in vectors.items()
     }
-    plane = plots.arrows("The plane", "dotted: a key’s reach along q", roles, limit=LIMIT)
+    plane = arrows("The plane", "dotted: a key’s reach along q", roles, limit=LIMIT)
     query, *keys = (
         _named(trace, place) for trace, place in zip(plane.data, _places(record), strict=True)
     )

@@ -13,14 +13,8 @@ from torch.nn import functional as F
 
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
-from mha_widgets.figures import panels
-from mha_widgets.figures.maps import Map
-from mha_widgets.figures.panels import label_width, labelled, titled
-from mha_widgets.figures.plots import Plot
-from mha_widgets.figures.theme import colour
-from mha_widgets.kit import sentence
-from mha_widgets.kit.tensors import assignment, labels, matrix
-from mha_widgets.kit.words import format_number, quoted
+from mha_widgets.figures import Map, Plot, colour, label_width, labelled, panels, titled
+from mha_widgets.kit import assignment, format_number, labels, matrix, quoted, sentence
 from mha_widgets.view import Choice, Fact, Range, Toggle, Word
 
 RATES = (0.0, 0.1, 0.2, 0.4, 0.6)

@@ -17,8 +17,7 @@ from mha_widgets.attention.cost import cost, fast_path_enabled
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.attention.native import Reason
 from mha_widgets.explorer import Explorer
-from mha_widgets.figures import panels
-from mha_widgets.figures.table import BAD, GOOD, PLAIN, Table
+from mha_widgets.figures import BAD, GOOD, PLAIN, Table, panels
 from mha_widgets.view import Choice, Fact, Toggle, Word
 
 MOST_REASONS = 3  # that are told one by one

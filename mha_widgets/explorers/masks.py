@@ -15,10 +15,18 @@ from torch.nn import functional as F
 from mha_widgets.attention import additive_mask, causal_mask, padding_mask, softmax, window_mask
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
-from mha_widgets.figures import maps, panels
-from mha_widgets.kit import sentence
-from mha_widgets.kit.tensors import assignment, check_scores, labels, matrix, one_type
-from mha_widgets.kit.words import quoted, row_in_numbers, strongest
+from mha_widgets.figures import Map, panels
+from mha_widgets.kit import (
+    assignment,
+    check_scores,
+    labels,
+    matrix,
+    one_type,
+    quoted,
+    row_in_numbers,
+    sentence,
+    strongest,
+)
 from mha_widgets.view import Choice, Fact, Range, Word
 
 PAD = "<pad>"
@@ -217,7 +225,7 @@ class Masks(Explorer):
         }
         return panels.draw(
             [
-                maps.Map(
+                Map(
                     "Scores",
                     f"q·k ⁄ √E, colours −{limit:.3g} to {limit:.3g}",
                     record.scores,
@@ -225,7 +233,7 @@ class Masks(Explorer):
                     number="%{z:.1f}",
                     **common,
                 ),
-                maps.Map(
+                Map(
                     "Mask",
                     "True = may look, ✕ = False" if boolean else "added to the scores",
                     record.keep,
@@ -234,7 +242,7 @@ class Masks(Explorer):
                     blocked=~record.keep,
                     **common,
                 ),
-                maps.Map(
+                Map(
                     "Weights",
                     "after the softmax",
                     np.where(record.keep | record.no_key_left[:, None], record.weights, np.nan),

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
-from mha_widgets.figures import panels, plots
-from mha_widgets.kit.words import format_number
+from mha_widgets.figures import Plot, bars, lines, panels
+from mha_widgets.kit import format_number
 from mha_widgets.view import Fact, Range, Toggle, Word
 
 ROWS = 1000  # random queries, each with keys of its own
@@ -249,14 +249,14 @@ def _curves(num_keys: int, seed: int, temperature: float) -> dict[bool, np.ndarr
     }  # (2, head_dims) each: entropy and gradient
 
 
-def _distribution(record: Record) -> plots.Plot:
+def _distribution(record: Record) -> Plot:
     edges = np.arange(-FURTHEST - 0.5, FURTHEST + 1)
     counts = np.histogram(record.scores, edges)[0]
     beyond = 1 - counts.sum() / record.scores.size
     subtitle = f"standard deviation {format_number(record.scores.std())}" + (
         f", {beyond:.0%} outside" if beyond > 0.005 else ""
     )
-    panel = plots.lines(
+    panel = lines(
         "Scores",
         subtitle,
         edges[:-1] + 0.5,
@@ -279,9 +279,9 @@ def _distribution(record: Record) -> plots.Plot:
     return replace(panel, table=table, y={**panel.y, "showticklabels": False})
 
 
-def _row(record: Record) -> plots.Plot:
+def _row(record: Record) -> Plot:
     order = np.argsort(-record.weights[0], kind="stable")
-    panel = plots.bars(
+    panel = bars(
         "Weights of one row",
         f"{len(order)} keys, the largest takes {record.row[0]:.2f}",
         [f"key {index}" for index in order],
@@ -289,13 +289,13 @@ def _row(record: Record) -> plots.Plot:
         axis=("keys, the strongest first", "key"),
         range=(0, 1.05),
     )
-    return replace(panel, x={**panel.x, "showticklabels": False}, below=plots.Plot.below)
+    return replace(panel, x={**panel.x, "showticklabels": False}, below=Plot.below)
 
 
 def _curve(
     record: Record, title: str, unit: str, curves: Mapping[bool, np.ndarray], most: float
-) -> plots.Plot:
-    panel = plots.lines(
+) -> Plot:
+    panel = lines(
         title,
         f"median of {ROWS} rows",
         HEAD_DIMS,

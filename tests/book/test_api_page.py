@@ -22,4 +22,4 @@ def test_it_documents_every_public_name() -> None:
         for name in ("exercises", "explorers")
         for public in modules[name].__all__
     ]
-    assert sorted(documented) == sorted([*offered, "sphinx_ext"])
+    assert sorted(documented) == sorted([*offered, "figures", "kit", "sphinx_ext"])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from graphlib import TopologicalSorter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import mha_widgets
-from mha_widgets import explorers
+from mha_widgets import explorers, figures, kit
 
 ROOT = Path(mha_widgets.__file__).parent
 # What each room may know of the others; of the libraries, only those of OUTSIDE are held.
@@ -37,6 +38,7 @@ OUTSIDE: dict[str, set[str]] = {
     "exercises": {"torch"},
     "sphinx_ext": {"sphinx", "docutils"},
 }
+WHOLE = ("batch", "panels", "sentence")  # modules that explorers import as they are
 LIBRARIES = {"torch", "plotly", "ipywidgets", "anywidget", "sphinx", "docutils"}
 
 
@@ -123,6 +125,16 @@ def test_the_front_door_is_imports_and_all() -> None:
     body = ast.parse(MODULES["mha_widgets"].read_text(encoding="utf-8")).body[1:]
     assert all(isinstance(node, (ast.ImportFrom, ast.Assign)) for node in body)
     assert sorted(mha_widgets.__all__) == mha_widgets.__all__
+
+
+@pytest.mark.parametrize("face", [figures, kit])
+def test_a_face_says_what_each_of_its_names_is_for(face: ModuleType) -> None:
+    assert [name for name in face.__all__ if f"``{name}``" not in str(face.__doc__)] == []
+    for module, path in MODULES.items():
+        if module.startswith("mha_widgets.explorers"):
+            behind = {other for other in imports(path) if other.startswith(f"{face.__name__}.")}
+            modules = {f"{face.__name__}.{name}" for name in (*face.__all__, *WHOLE)}
+            assert behind <= modules, f"{module} goes around {face.__name__} to {behind - modules}."
 
 
 def test_every_explorer_of_the_folder_is_exported() -> None:

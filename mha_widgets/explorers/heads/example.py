@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from mha_widgets.kit.module import empty
+from mha_widgets.kit import empty
 
 X = torch.eye(6, 8)
 CODE = """\

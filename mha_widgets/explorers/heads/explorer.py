@@ -16,21 +16,23 @@ from mha_widgets.attention import MultiheadAttention
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
 from mha_widgets.explorers.heads import example
-from mha_widgets.figures import panels
-from mha_widgets.figures.head_maps import PALETTE, HeadMap, JoinedHeads
-from mha_widgets.figures.maps import Map
-from mha_widgets.kit import sentence
-from mha_widgets.kit.habits import habits
-from mha_widgets.kit.module import (
+from mha_widgets.figures import PALETTE, HeadMap, JoinedHeads, Map, panels
+from mha_widgets.kit import (
     as_code,
+    assignment,
     biases,
     check_output,
     copy_for_inference,
     cut,
+    format_number,
+    habits,
     head_words,
+    labels,
+    matrix,
+    one_type,
+    quoted,
+    sentence,
 )
-from mha_widgets.kit.tensors import assignment, labels, matrix, one_type
-from mha_widgets.kit.words import format_number, quoted
 from mha_widgets.view import Choice, Fact, Toggle, Word
 
 MOST_MAPS, MOST_POSITIONS, MOST_FEATURES = 16, 128, 32  # that can be looked at together

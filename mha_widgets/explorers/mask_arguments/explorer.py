@@ -25,8 +25,7 @@ from mha_widgets.explorers.mask_arguments.figure import (
     weights,
 )
 from mha_widgets.figures import panels
-from mha_widgets.kit import batch
-from mha_widgets.kit.words import format_number, quoted
+from mha_widgets.kit import batch, format_number, quoted
 from mha_widgets.view import Fact, Word
 
 SENTENCES = (("the", "cat", "sat", "down"), ("birds", "sing", "<pad>", "<pad>"))
@@ -178,7 +177,13 @@ class MaskArguments(Explorer):
             *_traps(record),
             *_looks(record),
         )
-        return (*first, _path(record, record.path), *_polarity(record), *_merging(record), *_queries(record))[:6]
+        return (
+            *first,
+            _path(record, record.path),
+            *_polarity(record),
+            *_merging(record),
+            *_queries(record),
+        )[:6]
 
     def code(self, **state: Any) -> str:
         """Return a program that makes the masks, ``output``,

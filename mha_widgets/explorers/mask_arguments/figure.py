@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mha_widgets.attention.call import Path
-from mha_widgets.figures.maps import Frame, Map
+from mha_widgets.figures import Frame, Map
 
 BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 

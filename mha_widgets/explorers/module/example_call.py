@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mha_widgets.attention.call import Call
 from mha_widgets.explorers.module.written_call import calls
-from mha_widgets.kit.module import check_cut
+from mha_widgets.kit import check_cut
 from mha_widgets.view import Choice, Control, Range, Toggle
 
 WORDS = (

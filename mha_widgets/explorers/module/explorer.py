@@ -21,11 +21,8 @@ from mha_widgets.explorers.module.example_call import ExampleCall
 from mha_widgets.explorers.module.given_call import refused
 from mha_widgets.explorers.module.made_call import CallResult, make_call
 from mha_widgets.explorers.module.own_call import OwnCall
-from mha_widgets.figures import panels
-from mha_widgets.figures.maps import Map
-from mha_widgets.figures.reduced import block, reduced
-from mha_widgets.kit.tensors import copy_to_cpu
-from mha_widgets.kit.words import format_number, quoted
+from mha_widgets.figures import Map, block, panels, reduced
+from mha_widgets.kit import copy_to_cpu, format_number, quoted
 from mha_widgets.view import Fact, Word
 
 FEATURE = ("feature", "soft")

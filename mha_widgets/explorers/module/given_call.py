@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.checks import check_inputs, check_masks
 from mha_widgets.attention.trace import effective_mask
-from mha_widgets.kit.tensors import check_tensor, one_type
+from mha_widgets.kit import check_tensor, one_type
 
 INPUTS, MASKS = ("query", "key", "value"), ("key_padding_mask", "attn_mask")
 FLAGS = ("need_weights", "average_attn_weights", "is_causal")

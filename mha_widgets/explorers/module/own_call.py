@@ -15,7 +15,7 @@ from mha_widgets.attention.call import Call
 from mha_widgets.attention.pitfalls import pitfalls
 from mha_widgets.explorers.module.given_call import MASKS, check_call, largest_mask_term, sizes
 from mha_widgets.explorers.module.written_call import calls
-from mha_widgets.kit.tensors import labels
+from mha_widgets.kit import labels
 from mha_widgets.view import Choice, Control, Range, Toggle
 
 MOST_POSITIONS, MOST_HEADS = 2048, 64

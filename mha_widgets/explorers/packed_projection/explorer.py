@@ -22,20 +22,25 @@ from mha_widgets.explorers.packed_projection.figure import (
     separate_maps,
 )
 from mha_widgets.figures import panels
-from mha_widgets.kit import sentence
-from mha_widgets.kit.module import (
+from mha_widgets.kit import (
     all_by_hand,
     as_code,
+    assignment,
     biases,
     check_output,
     copy_for_inference,
     cut,
+    difference,
+    format_number,
     head_words,
     inputs_for,
+    labels,
+    one_type,
+    quoted,
+    sentence,
     thirds,
+    vector,
 )
-from mha_widgets.kit.tensors import assignment, labels, one_type
-from mha_widgets.kit.words import difference, format_number, quoted, vector
 from mha_widgets.view import Choice, Control, Fact, Range, Toggle, Word
 
 LARGEST = 128  # features whose matrix can still be looked at

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mha_widgets.figures.maps import Frame, Map
+from mha_widgets.figures import Frame, Map
 
 THIRDS = ("query", "key", "value")
 FEATURE = ("feature", "soft")

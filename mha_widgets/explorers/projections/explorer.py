@@ -15,9 +15,19 @@ from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
 from mha_widgets.explorers.projections.figure import SYMBOLS, Record, maps
 from mha_widgets.figures import panels
-from mha_widgets.kit import sentence
-from mha_widgets.kit.tensors import assignment, check_scores, labels, matrix, one_type
-from mha_widgets.kit.words import difference, format_number, quoted, strongest, vector
+from mha_widgets.kit import (
+    assignment,
+    check_scores,
+    difference,
+    format_number,
+    labels,
+    matrix,
+    one_type,
+    quoted,
+    sentence,
+    strongest,
+    vector,
+)
 from mha_widgets.view import Choice, Fact, Toggle, Word
 
 

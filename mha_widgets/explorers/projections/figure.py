@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mha_widgets.figures.maps import Map
+from mha_widgets.figures import Map
 
 SYMBOLS = {"w_q": "W_q", "w_k": "W_k", "w_v": "W_v"}
 
