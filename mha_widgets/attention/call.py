@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from mha_widgets.attention.fast_path import fast_path
+from mha_widgets.attention.steps import in_projection
 
 
 class Path(Enum):
@@ -34,6 +35,16 @@ class Call(NamedTuple):
     def options(self) -> dict[str, Any]:
         """Return the arguments after query, key and value, by name."""
         return dict(zip(self._fields[4:], self[4:], strict=True))
+
+    def projections(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries (N, H, L, D), keys and values (N, H, S, D); no input may be nested."""
+        module, weight = self.module, self.module.in_proj_weight
+        if weight is None:
+            weight = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+        return in_projection(
+            *(self.query, self.key, self.value, weight, module.in_proj_bias, module.num_heads),
+            batch_first=module.batch_first or self.query.dim() == 2,
+        )
 
     def path(self) -> Path:
         """Return the way that this call goes if it is made now."""

@@ -21,7 +21,6 @@ from mha_widgets.attention.nested import pad_nested
 from mha_widgets.attention.steps import (
     append_positions,
     attention_weights,
-    in_projection,
     merge_masks,
 )
 from mha_widgets.attention.trace import steps_of
@@ -112,14 +111,9 @@ def _operands(call: Call, path: Path) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return what the softmax of a call is made of: q (N, H, L, D), k (N, H, S,
     D) and what is added to the scores.
     """
-    module, query, key, value = call[:4]
-    H, dtype, batch_first = module.num_heads, query.dtype, module.batch_first or query.dim() == 2
-    weight = module.in_proj_weight
-    if weight is None:
-        weight = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    q, k, _ = in_projection(
-        query, key, value, weight, module.in_proj_bias, H, batch_first=batch_first
-    )
+    module, query = call[:2]
+    H, dtype = module.num_heads, query.dtype
+    q, k, _ = call.projections()
     mask = merge_masks(call.attn_mask, call.key_padding_mask, H, dtype)
     if (
         path is Path.NATIVE

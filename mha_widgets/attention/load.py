@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mha_widgets.attention.steps import SEPARATE
+
 Module = TypeVar("Module", bound=nn.Module)
-SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 # How far two right ways to compute may drift apart, as a share of the largest number in the output.
 # Measured for E from 15 to 1024: rounding up to 4e-15, 5e-7, 1e-3, 8e-3; wrong layouts near 1,
 # but 2e-3 for E = 15 and weights of 0.02.

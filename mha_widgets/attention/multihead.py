@@ -12,9 +12,9 @@ from mha_widgets.attention.checks import in_words_of
 from mha_widgets.attention.functional import multi_head_attention_forward
 from mha_widgets.attention.native import conditions
 from mha_widgets.attention.nested import nest, pad_nested
+from mha_widgets.attention.steps import SEPARATE
 
 _attend = unwrap(multi_head_attention_forward)  # what torch says first, its module says
-SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
 class MultiheadAttention(nn.MultiheadAttention):

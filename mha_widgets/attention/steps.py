@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 from mha_widgets.attention.masks import additive_mask
 
+SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+
 
 def split_heads(x: Tensor, num_heads: int, tables: int = 1, *, batch_first: bool = True) -> Tensor:
     """Cut the features of every position into heads, and put the heads before the positions.

@@ -26,7 +26,7 @@ from mha_widgets.attention.masks import additive_mask, causal_mask
 from mha_widgets.attention.native import Reason
 from mha_widgets.attention.nested import nest, pad_nested
 from mha_widgets.attention.pitfalls import pitfalls
-from mha_widgets.attention.steps import append_positions, in_projection, merge_heads, merge_masks
+from mha_widgets.attention.steps import append_positions, merge_heads, merge_masks
 
 ROUNDING = {
     torch.float64: 1e-10,
@@ -285,14 +285,7 @@ def steps_of(call: Call, path: Path) -> tuple[Step, ...]:
     H, packed = module.num_heads, module.in_proj_weight is not None
     check_inputs(query, key, value, module.embed_dim, H, module.batch_first, not packed)
     batch_first = module.batch_first or query.dim() == 2
-    weight = (
-        module.in_proj_weight
-        if packed
-        else (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    )
-    q, k, v = in_projection(
-        query, key, value, weight, module.in_proj_bias, H, batch_first=batch_first
-    )
+    q, k, v = call.projections()
     steps = [
         Step("q", "(N, L, E)", "queries: query @ W_q.T + b_q", merge_heads(q)),
         Step("k", "(N, S, E)", "keys: key @ W_k.T + b_k", merge_heads(k)),

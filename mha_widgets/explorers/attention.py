@@ -130,9 +130,7 @@ class Attention(Explorer):
         self.features = labels("features", features, E, "features")
         self.contents = tuple(map(str, range(Ev)))
         self.tokens = labels("tokens", tokens, S, "keys")
-        if query_tokens is None and L == S:
-            query_tokens = self.tokens
-        self.query_tokens = labels("query_tokens", query_tokens, L, "queries")
+        self.query_tokens = labels("query_tokens", query_tokens, L, "queries", like=self.tokens)
         self.controls = {
             "step": Choice("Step", STEPS, "scores", "How far the calculation has got."),
             "row": Range(

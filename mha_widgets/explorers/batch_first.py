@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mha_widgets.attention.fresh import fresh_torch
 from mha_widgets.explorer import Explorer
 from mha_widgets.figures import Frame, Map, Plot, colour, labelled, literal, panels, titled
-from mha_widgets.kit import batch, format_number
+from mha_widgets.kit import batch, counted, format_number
 from mha_widgets.view import Choice, Fact, Toggle, Word
 
 SENTENCES = (
@@ -304,7 +304,7 @@ def _reading(r: Record) -> Fact:
     (N, L), (first, second, _) = r.change.shape, r.x.shape
     start = f"batch_first={r.batch_first} takes x of {r.x.shape} for {LAYOUTS[not r.batch_first]}: "
     number_of, length = (first, second) if r.batch_first else (second, first)
-    read = f"{_many(number_of, 'sequence')} of {_many(length, 'word')}"
+    read = f"{counted(number_of, 'sequence')} of {counted(length, 'word')}"
     if r.right:
         return (f"{start}{read}, as you mean it. Every word looks at its own sentence alone.",)
     looks = "at nothing but itself" if N == 1 else "at the words in the same place of all sentences"
@@ -313,10 +313,6 @@ def _reading(r: Record) -> Fact:
         Word(f"Every word looks {looks}", "warn"),
         ", and there is no error.",
     )
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _shapes(r: Record) -> Fact:

@@ -93,9 +93,7 @@ class Dropout(Explorer):
         self.weights = _checked(matrix("weights", weights, "(L, S)"))
         L, S = self.weights.shape
         self.tokens = labels("tokens", tokens, S, "keys")
-        if query_tokens is None and L == S:
-            query_tokens = self.tokens
-        self.query_tokens = labels("query_tokens", query_tokens, L, "queries")
+        self.query_tokens = labels("query_tokens", query_tokens, L, "queries", like=self.tokens)
         self.controls = {
             "p": Range("Dropout p", RATES, 0.4, "How likely each weight is to be dropped."),
             "training": Toggle(

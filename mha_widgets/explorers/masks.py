@@ -109,9 +109,7 @@ class Masks(Explorer):
         check_scores(self.query, self.key)
         L, S = len(self.query), len(self.key)
         self.tokens = labels("tokens", tokens, S, "keys")
-        if query_tokens is None and L == S:
-            query_tokens = self.tokens
-        self.query_tokens = labels("query_tokens", query_tokens, L, "queries")
+        self.query_tokens = labels("query_tokens", query_tokens, L, "queries", like=self.tokens)
         self.controls = {
             "attn_mask": Choice(
                 "Mask",

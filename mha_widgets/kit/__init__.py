@@ -24,6 +24,7 @@ Words and numbers:
 - ``quoted``: a token, set off;
 - ``format_number``, ``vector``, ``summed``: a number, a vector, a sum;
 - ``difference``: how far apart two results are that may differ by rounding;
+- ``listed``, ``counted``: a list of words, so many things;
 - ``strongest``: what a row looks at most; ``row_in_numbers``: from each score to its weight;
 - ``habits``: what each head looks at.
 
@@ -60,8 +61,10 @@ from mha_widgets.kit.tensors import (
     one_type,
 )
 from mha_widgets.kit.words import (
+    counted,
     difference,
     format_number,
+    listed,
     quoted,
     row_in_numbers,
     strongest,
@@ -80,6 +83,7 @@ __all__ = [
     "check_tensor",
     "copy_for_inference",
     "copy_to_cpu",
+    "counted",
     "cut",
     "difference",
     "empty",
@@ -88,6 +92,7 @@ __all__ = [
     "head_words",
     "inputs_for",
     "labels",
+    "listed",
     "matrix",
     "one_type",
     "quoted",

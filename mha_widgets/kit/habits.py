@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from mha_widgets.kit.words import listed
 from mha_widgets.view import Fact
-
-MOST_TOLD = 8
 
 
 def habit(weights: np.ndarray, tokens: Sequence[str]) -> tuple[str, float] | None:
@@ -58,13 +57,13 @@ def habits(maps: Mapping[int, np.ndarray], tokens: Sequence[str], averaged: bool
     habitual = []
     for place, shares in found.items():
         numbers = [f"{share:.2f}" for share in shares.values()]
-        habitual.append(f"{place} in {_heads(shares)} ({_listed(numbers)})")
+        habitual.append(f"{place} in {_heads(shares)} ({listed(numbers)})")
     habitual += [f"none in {_heads(rest)}"] if rest else []
     start = "Behind the mean, a" if averaged else "A"
     return (
         (
             f"{start} head's habit is what gets more than half of the weight in most rows:"
-            f" {_listed(habitual)}."
+            f" {listed(habitual)}."
         ),
     )
 
@@ -77,8 +76,4 @@ def _fixed(tokens: Sequence[str], index: int) -> str:
 
 def _heads(heads: Iterable[int]) -> str:
     numbers = [str(head) for head in heads]
-    return f"head {numbers[0]}" if len(numbers) == 1 else f"heads {_listed(numbers)}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:MOST_TOLD]) + (", …" if len(words) > MOST_TOLD else "")
+    return f"head {numbers[0]}" if len(numbers) == 1 else f"heads {listed(numbers)}"

@@ -102,10 +102,20 @@ def check_scores(query: Tensor, key: Tensor) -> None:
         )
 
 
-def labels(name: str, tokens: Sequence[str] | None, length: int, what: str) -> tuple[str, ...]:
-    """Return one label for each of some things, numbers if none are given,
-    or say how many are wanted.
+def labels(
+    name: str,
+    tokens: Sequence[str] | None,
+    length: int,
+    what: str,
+    *,
+    like: Sequence[str] | None = None,
+) -> tuple[str, ...]:
+    """Return one label for each of some things, or say how many are wanted.
+
+    If none are given they are those that others have, ``like``, if these are as many; else numbers.
     """
+    if tokens is None and like is not None and len(like) == length:
+        return tuple(like)
     if tokens is None:
         return tuple(map(str, range(length)))
     if isinstance(tokens, str):

@@ -9,6 +9,7 @@ import numpy as np
 from mha_widgets.view import Fact, Word
 
 MOST_TERMS = 8  # how many entries of a row a sentence spells out
+MOST_TOLD = 8  # how many things a sentence lists
 MOST_NAMED = 3  # how many keys of one weight it names
 
 
@@ -25,6 +26,24 @@ def format_number(value: float) -> str:
     """
     plain = value == 0 or 0.005 <= abs(value) < 100_000
     return (f"{value:.2f}".removesuffix(".00") if plain else f"{value:.2e}").replace("-", "−")
+
+
+def listed(words: Sequence[str], most: int = MOST_TOLD, comma: str = ", ") -> str:
+    """List words, cut after ``most``.
+
+    >>> listed("abcd", 3)
+    'a, b, c, …'
+    """
+    return comma.join([*words[:most], "…"] if len(words) > most else words)
+
+
+def counted(count: int, what: str) -> str:
+    """Count things: one, or several with an s.
+
+    >>> counted(1, "head"), counted(2, "head")
+    ('1 head', '2 heads')
+    """
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def vector(values: np.ndarray) -> str:

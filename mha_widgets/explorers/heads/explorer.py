@@ -23,6 +23,7 @@ from mha_widgets.kit import (
     biases,
     check_output,
     copy_for_inference,
+    counted,
     cut,
     format_number,
     habits,
@@ -286,7 +287,7 @@ class Heads(Explorer):
                 f"{width}: the one head has all features, and one softmax for all that they ask."
             )
             return (habits(shown, record.tokens, False), (alone,), *masked, size)
-        each = (f"{width}: each head has {_counted(E // H, 'feature')} of its own.",)
+        each = (f"{width}: each head has {counted(E // H, 'feature')} of its own.",)
         return (
             habits(shown, record.tokens, record.averaged),
             _hidden(record),
@@ -337,10 +338,6 @@ class Heads(Explorer):
 
 def _shown(record: Record) -> list[int]:
     return list(range(len(record.per_head))) if record.head is None else [record.head]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _weights(
@@ -434,8 +431,8 @@ def _told_join(record: Record) -> Fact:
             ),
         )
     heads, positions = (
-        _counted(len(set(record.whose[0])), "head"),
-        _counted(len(set(record.position[0])), "position"),
+        counted(len(set(record.whose[0])), "head"),
+        counted(len(set(record.position[0])), "position"),
     )
     return (
         "Without the transpose ",

@@ -25,7 +25,7 @@ from mha_widgets.explorers.mask_arguments.figure import (
     weights,
 )
 from mha_widgets.figures import panels
-from mha_widgets.kit import batch, format_number, quoted
+from mha_widgets.kit import batch, format_number, listed, quoted
 from mha_widgets.view import Fact, Word
 
 SENTENCES = (("the", "cat", "sat", "down"), ("birds", "sing", "<pad>", "<pad>"))
@@ -259,7 +259,7 @@ def _counted(r: Record) -> Fact:
     return (
         *fact,
         ". ",
-        Word(f"Elsewhere by mistake: {_listed(wrong, MOST_PLACES, '; ')}", "warn"),
+        Word(f"Elsewhere by mistake: {listed(wrong, MOST_PLACES, '; ')}", "warn"),
         ".",
     )
 
@@ -268,10 +268,6 @@ def _mistakes(r: Record, n: int, head: int) -> str:
     blocked, amiss = r.blocked[n, head], r.amiss[n, head]
     counts = {"blocked": (blocked & amiss).sum(), "open": (~blocked & amiss).sum()}
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-
-
-def _listed(parts: Sequence[str], most: int, comma: str = ", ") -> str:
-    return comma.join([*parts[:most], "…"] if len(parts) > most else parts)
 
 
 def _without_a_key(r: Record) -> list[Fact]:
@@ -285,9 +281,9 @@ def _without_a_key(r: Record) -> list[Fact]:
             for word, none in zip(numbered(r.tokens[n]), empty[n].any(axis=0), strict=True)
             if none
         ]
-        places.append(f"{_listed(words, MOST_WORDS)} (sentence {n})")
+        places.append(f"{listed(words, MOST_WORDS)} (sentence {n})")
     some = "" if (empty == empty[:, :1]).all() else " in some of the heads"
-    start = f"No key is left{some} for {_listed(places, MOST_PLACES)}: "
+    start = f"No key is left{some} for {listed(places, MOST_PLACES)}: "
     if r.path is Path.SDPA:
         return [
             (

@@ -19,7 +19,6 @@ from mha_widgets.attention.call import Call, Path
 from mha_widgets.attention.steps import (
     append_positions,
     attention_weights,
-    in_projection,
     merge_heads,
 )
 from mha_widgets.attention.trace import called, difference, effective_mask, unlike
@@ -104,7 +103,7 @@ def _large(source: OwnCall, state: dict[str, Any], call: Call) -> CallResult:
         with torch.random.fork_rng():
             output = called(call)[0].detach()
         with torch.no_grad():
-            q, k, v = _projected(call)
+            q, k, v = call.projections()
             joined = _joined(call, path, q, k, v)
             ours = F.linear(
                 joined, call.module.out_proj.weight, call.module.out_proj.bias
@@ -124,17 +123,6 @@ def _large(source: OwnCall, state: dict[str, Any], call: Call) -> CallResult:
         None,
         f"{_start(source, state, call)}output {tuple(output.shape)}.",
         look,
-    )
-
-
-def _projected(call: Call) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries (1, H, L, D), keys and values (1, H, S, D)."""
-    module, batch_first = call.module, call.module.batch_first or call.query.dim() == 2
-    weight = module.in_proj_weight
-    if weight is None:
-        weight = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    return in_projection(
-        *call[1:4], weight, module.in_proj_bias, module.num_heads, batch_first=batch_first
     )
 
 

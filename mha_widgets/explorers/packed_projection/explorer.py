@@ -127,12 +127,7 @@ class PackedProjection(Explorer):
                 self.names[2] = "x" if value is x else self.names[1]
             L, S = len(self.inputs[0]), len(self.inputs[1])
             self.tokens = labels("tokens", tokens, L, "positions of x")
-            self.key_tokens = labels(
-                "key_tokens",
-                self.tokens if key_tokens is None and L == S else key_tokens,
-                S,
-                "keys",
-            )
+            self.key_tokens = labels("key_tokens", key_tokens, S, "keys", like=self.tokens)
             cuts = tuple(H for H in range(1, max(own, 8) + 1) if E % H == 0)
         self.controls["num_heads"] = Choice(
             "num_heads", cuts, own, "How many slices each third is cut into."
