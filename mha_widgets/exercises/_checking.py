@@ -100,14 +100,17 @@ def check(name: str, answer: Any = None) -> Verdict:
 
 @contextmanager
 def _own_settings() -> Iterator[None]:
-    """Check with the same random numbers, gradients and the fast path on,
+    """Check with the same random numbers, gradients and the fast path on, autocast off,
     and give the reader's settings back.
+
+    ``fresh_torch`` would go too far: some checks watch torch's functions, which it switches off.
     """
     dtype, fast_path = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
     with (
-        torch.inference_mode(False),
+        torch.autocast("cpu", enabled=False),
+        torch.inference_mode(False),  # it turns gradients on too
         torch.random.fork_rng(devices=[]),
-    ):  # the first turns gradients on too
+    ):
         torch.default_generator.manual_seed(0)
         torch.backends.mha.set_fastpath_enabled(True)
         try:

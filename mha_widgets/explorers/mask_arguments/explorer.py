@@ -185,6 +185,7 @@ class MaskArguments(Explorer):
             *_queries(record),
         )[:6]
 
+    @fresh_torch()
     def code(self, **state: Any) -> str:
         """Return a program that makes the masks, ``output``,
         ``weights`` and ``message`` of a complete state.

@@ -119,6 +119,7 @@ SETTINGS = {
     "no gradients": lambda: torch.set_grad_enabled(False),
     "no fast path": lambda: torch.backends.mha.set_fastpath_enabled(False),
     "another seed": lambda: torch.manual_seed(5),
+    "autocast": lambda: torch.set_autocast_enabled("cpu", True),
 }
 
 
@@ -133,6 +134,7 @@ def settings() -> Iterator[Callable[[], list[object]]]:
         torch.get_rng_state().tolist(),
     ]
     torch.set_default_dtype(torch.float32)
+    torch.set_autocast_enabled("cpu", False)
     torch.set_grad_enabled(True)
     torch.backends.mha.set_fastpath_enabled(True)
     torch.set_rng_state(state)

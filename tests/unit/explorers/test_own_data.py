@@ -45,6 +45,14 @@ def test_the_reader_s_settings_change_nothing_and_stay(
     assert (view.facts, view.code, seeded) == (expected.facts, expected.code, [])
 
 
+@pytest.mark.parametrize("name", CATALOG)
+def test_no_method_that_computes_is_left_without_fresh_settings(name: str) -> None:
+    own = vars(CATALOG[name])
+    assert [
+        part for part in ("__init__", "compute", "code") if "__wrapped__" not in vars(own[part])
+    ] == []
+
+
 @pytest.mark.parametrize(
     "query, error, message",
     [
