@@ -1,6 +1,6 @@
 """How long `view` takes for each explorer with its own data, and how large its page is.
 
-The book asks for a median view of at most 20 ms, and for a payload of at most 150 kB, 40 kB
+The book asks for a median view of at most 10 ms, and for a payload of at most 150 kB, 40 kB
 gzipped.
 """
 

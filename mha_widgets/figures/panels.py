@@ -128,11 +128,12 @@ def draw(panels: Sequence[Panel], per_row: int | None = None) -> go.Figure:
     smallest = min(cell, *(cell_of([panel], NARROW) for panel in panels))
     every, font = math.ceil(LABEL / smallest), SMALL if smallest < ROOMY else {}
     traces: list[dict[str, Any]] = []
-    layout = _placed(panels, *_rows(rows, cell)) | {"template": TEMPLATE, "shapes": []}
+    layout = _placed(panels, *_rows(rows, cell)) | {"template": TEMPLATE}
+    shapes: list[dict[str, Any]] = []
     for number, panel in enumerate(panels, 1):
         index = str(number) if number > 1 else ""
         traces += panel.traces({"xaxis": f"x{index}", "yaxis": f"y{index}"}, cell)
-        layout["shapes"] += panel.shapes(index)
+        shapes += panel.shapes(index)
         x, y = panel.axes(index, every)
         layout["xaxis" + index] |= font | x | {"anchor": f"y{index}"}
         layout["yaxis" + index] |= y | {"anchor": f"x{index}"}
@@ -141,7 +142,13 @@ def draw(panels: Sequence[Panel], per_row: int | None = None) -> go.Figure:
         "narrow_below": NARROW_BELOW,
         "narrow": _placed(panels, *_stack(panels)),
     }
-    return go.Figure(traces, layout)
+    if shapes:
+        layout["shapes"] = shapes
+    # A test has plotly check every explorer's figures: here that would take half of the time.
+    figure = go.Figure(traces, layout, _validate=False)
+    for part in (figure.layout, *figure.data):
+        part._validate = True  # what a reader changes is checked again
+    return figure
 
 
 def labelled(labels: Sequence[str], title: tuple[str, str], every: int = 1) -> dict[str, Any]:

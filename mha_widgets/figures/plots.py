@@ -268,7 +268,7 @@ def arrows(
     data = []
     for name, (vector, role) in vectors.items():
         x, y = map(float, vector)
-        angle = float(np.degrees(np.arctan2(x, y)))
+        angle = float((np.degrees(np.arctan2(x, y)) + 180) % 360 - 180)  # from -180 on
         data.append(
             {
                 "type": "scatter",

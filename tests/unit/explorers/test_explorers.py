@@ -6,12 +6,14 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 from samples import OWN_DATA, makes_sense, states_of, words
 
 from mha_widgets import explorers
 from mha_widgets.explorer import Explorer
+from mha_widgets.hosts.page import compact
 
 MOST_STATES = 200
 CATALOG = explorers.catalog()
@@ -58,6 +60,15 @@ def test_code_reproduces_the_record(explorer: Explorer) -> None:
         assert names, state
         for name in names:
             assert_equal(made[name], getattr(record, name), (name, state))
+
+
+@pytest.mark.parametrize("explorer", INSTANCES)
+def test_plotly_finds_nothing_to_mend_in_a_figure(explorer: Explorer) -> None:
+    for state in settled(explorer)[:40]:
+        figure = explorer.view(**state).figure
+        data = [trace.to_plotly_json() for trace in figure.data]
+        checked = go.Figure(data, figure.layout.to_plotly_json())
+        assert compact(checked) == compact(figure), state
 
 
 @pytest.mark.parametrize("explorer", INSTANCES)
