@@ -125,9 +125,8 @@ def notebook(
         cells=list(map(nbformat.v4.new_code_cell, cells)), metadata={"kernelspec": kernel}
     )
     nbformat.write(made, lab.folder / "notebooks" / "benchmark.ipynb")
-    page = browser.new_page(
-        viewport={"width": 1280, "height": 3000}
-    )  # a cell out of sight would be taken out of the page
+    # a cell out of sight would be taken out of the page
+    page = browser.new_page(viewport={"width": 1280, "height": 3000})
     run_notebook("benchmark", lab, lambda address, _: page.goto(address) and page)
     connection = next((lab.folder / "JUPYTER_DATA_DIR" / "runtime").glob("kernel-*.json"))
     client = BlockingKernelClient(connection_file=str(connection))

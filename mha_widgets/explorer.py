@@ -121,9 +121,8 @@ class Explorer(traitlets.HasTraits, metaclass=_Observable):
                     f"{self.name} got {name}={value!r}; {name} is one of"
                     f" {', '.join(map(repr, values))}."
                 )
-            checked[name] = values[
-                values.index(value)
-            ]  # the control's own 1, where 1.0 or True came
+            # the control's own 1, where 1.0 or True came
+            checked[name] = values[values.index(value)]
         return checked
 
     def states(self, names: Iterable[str] = ()) -> Iterator[dict[str, Any]]:

@@ -154,9 +154,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the extension to a Sphinx project."""
     app.add_directive("mha-explorer", MhaExplorer)
     app.add_directive("mha-gallery", MhaGallery)
-    app.add_config_value(
-        "mha_widgets_fingerprint", fingerprint(), "env"
-    )  # another package or question rebuilds every page
+    # another package or question rebuilds every page
+    app.add_config_value("mha_widgets_fingerprint", fingerprint(), "env")
     app.connect("config-inited", _configure)
     app.connect("builder-inited", _write_assets)
     app.connect("doctree-read", _replace_saved)

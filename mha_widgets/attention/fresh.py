@@ -43,9 +43,8 @@ def _as_new(seed: int | None) -> Iterator[None]:
         # A default device is a mode of torch functions.
         with torch._C.DisableTorchFunction(), torch.random.fork_rng(devices=()):
             if seed is not None:
-                torch.default_generator.manual_seed(
-                    seed
-                )  # torch.manual_seed would reset the GPUs' too
+                # torch.manual_seed would reset the GPUs' too
+                torch.default_generator.manual_seed(seed)
             yield
     finally:
         torch.set_default_dtype(dtype)

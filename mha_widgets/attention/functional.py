@@ -125,18 +125,16 @@ def scaled_dot_product_attention(
     L, E = query.shape[-2:]
     S = key.shape[-2]
     scores = query @ key.transpose(-2, -1)  # (..., L, S)
-    scores = scores * (
-        1 / math.sqrt(max(E, 1)) if scale is None else scale
-    )  # with E = 0 all scores are 0
+    # with E = 0 all scores are 0
+    scores = scores * (1 / math.sqrt(max(E, 1)) if scale is None else scale)
     if is_causal:
         attn_mask = causal_mask(L, S, device=query.device)
     if attn_mask is not None:
         scores = scores + (
             additive_mask(attn_mask, query.dtype) if attn_mask.dtype == torch.bool else attn_mask
         )
-    no_key_left = (scores == -math.inf).all(
-        dim=-1, keepdim=True
-    )  # softmax would make these rows NaN
+    # softmax would make these rows NaN
+    no_key_left = (scores == -math.inf).all(dim=-1, keepdim=True)
     weights = softmax(scores.masked_fill(no_key_left, 0.0)).masked_fill(no_key_left, 0.0)
     weights = weights.to(query.dtype)  # a float32 mask widens float16 scores, as in torch
     if dropout_p > 0:
@@ -300,9 +298,10 @@ def multi_head_attention_forward(
     else:
         weight = check_packed(in_proj_weight)
 
+    # (N, H, L, D)
     q, k, v = in_projection(
         query, key, value, weight, in_proj_bias, num_heads, batch_first=batch_first
-    )  # (N, H, L, D)
+    )
     if static_k is not None or static_v is not None or bias_k is not None or bias_v is not None:
         k, v = check_static(k, v, static_k, static_v, bias_k, bias_v)
     mask = merge_masks(attn_mask, key_padding_mask, num_heads, query.dtype)

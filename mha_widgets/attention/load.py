@@ -212,9 +212,8 @@ def from_keras(weights: Sequence[Any]) -> dict[str, Tensor]:
             " them in the order of get_weights(), of a Keras layer with key_dim = value_dim = E /"
             " num_heads."
         )
-    flat = [
-        kernel.flatten(1).T for kernel in (query, key, value)
-    ]  # (E, H, D) → (E, H * D) → (H * D, E)
+    # (E, H, D) → (E, H * D) → (H * D, E)
+    flat = [kernel.flatten(1).T for kernel in (query, key, value)]
     return _join([*flat, output.flatten(0, 1).T], [bias.flatten() for bias in biases] or [None] * 4)
 
 

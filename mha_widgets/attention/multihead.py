@@ -91,9 +91,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
         self.batch_first = batch_first
-        self._qkv_same_embed_dim = (
-            self.kdim == self.vdim == embed_dim
-        )  # nn.TransformerEncoderLayer asks
+        # nn.TransformerEncoderLayer asks
+        self._qkv_same_embed_dim = self.kdim == self.vdim == embed_dim
 
         def parameter(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))

@@ -177,10 +177,11 @@ def _order_of_heads(call: Call) -> Iterable[str]:
     if mask is None or mask.dim() != 3 or H == 1 or len(mask) == H:
         return
     N = len(mask) // H
+    # by_head: as repeat(H, 1, 1) lays out
     by_head, by_sequence = (
         mask.unflatten(0, (H, N)),
         mask.unflatten(0, (N, H)),
-    )  # by_head: as repeat(H, 1, 1) lays out
+    )
     if not (by_head == by_head[:1]).all() or (by_sequence == by_sequence[:, :1]).all():
         return
     advice = (

@@ -28,12 +28,13 @@ from mha_widgets.attention.nested import nest, pad_nested
 from mha_widgets.attention.pitfalls import pitfalls
 from mha_widgets.attention.steps import append_positions, merge_heads, merge_masks
 
+# of outputs near 1
 ROUNDING = {
     torch.float64: 1e-10,
     torch.float32: 1e-4,
     torch.float16: 2e-2,
     torch.bfloat16: 1e-1,
-}  # of outputs near 1
+}
 
 
 class Step(NamedTuple):
@@ -386,9 +387,8 @@ def effective_mask(call: Call, path: Path, q: Tensor, k: Tensor) -> Tensor | Non
         and call.attn_mask is not None
     ):
         return additive_mask(causal_mask(L, S + appended, device=q.device), q.dtype)[None, None]
-    check_masks(
-        call.attn_mask, call.key_padding_mask, call.query, (N, H, L, S), warn=False
-    )  # pitfalls tells it
+    # pitfalls tells it
+    check_masks(call.attn_mask, call.key_padding_mask, call.query, (N, H, L, S), warn=False)
     mask = merge_masks(call.attn_mask, call.key_padding_mask, H, call.query.dtype)
     if mask is not None and call.need_weights:
         check_merged(mask, call.query, call.attn_mask, call.key_padding_mask)

@@ -102,9 +102,8 @@ def vectors(answer: Any) -> str:
     """
     module, x, padding = _left_padded()
     mask = (~padding).long()
-    mask = torch.cat(
-        [mask.flip(-1), torch.zeros_like(mask[:1])]
-    )  # padding on the right; an empty sentence
+    # padding on the right; an empty sentence
+    mask = torch.cat([mask.flip(-1), torch.zeros_like(mask[:1])])
     x = torch.cat([x, random(1, *x.shape[1:], seed=3)])
     every = module(x, x, x, key_padding_mask=mask == 0)[0]
     for training in (True, False):

@@ -30,11 +30,12 @@ from mha_widgets.kit import (
 )
 from mha_widgets.view import Choice, Fact, Range, Word
 
+# titles of axes and their roles
 KEY, FEATURE, CONTENT = (
     ("key", "key"),
     ("feature", "soft"),
     ("content", "soft"),
-)  # titles of axes and their roles
+)
 STEPS = ("Q, K, V", "scores", "scale", "softmax", "output")
 
 

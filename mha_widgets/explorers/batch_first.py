@@ -149,9 +149,8 @@ class BatchFirst(Explorer):
             moved, _ = module(edited, edited, edited)
         change = (moved - output).abs().amax(dim=-1)
         words = torch.arange(N * L).view(N, L)
-        words = (
-            words if module.batch_first == (batch_dim == 0) else words.T
-        )  # the words of each sequence, as they are read
+        # the words of each sequence, as they are read
+        words = words if module.batch_first == (batch_dim == 0) else words.T
         who = torch.full((N * L, N * L), torch.nan, dtype=weights.dtype)
         who[words[:, :, None], words[:, None]] = weights
         return Record(

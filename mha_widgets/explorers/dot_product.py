@@ -264,9 +264,8 @@ def _places(record: Record) -> list[str]:
 
 
 def _named(arrow: Mapping[str, Any], place: str) -> dict[str, Any]:
-    line = arrow["line"] | {
-        "width": 3 if arrow["name"] == QUERY else 5
-    }  # seen even under the query
+    # seen even under the query
+    line = arrow["line"] | {"width": 3 if arrow["name"] == QUERY else 5}
     return dict(arrow) | {"textposition": place, "line": line}
 
 
@@ -274,9 +273,8 @@ def _shadows(record: Record) -> dict[str, Any]:
     unit = record.query / record.length
     feet = (record.key @ unit)[:, None] * unit
     lines = [(-2 * LIMIT * unit, 2 * LIMIT * unit), *zip(record.key, feet, strict=True)]
-    points = (
-        np.array([(*line, (np.nan, np.nan)) for line in lines]).reshape(-1, 2).round(2)
-    )  # NaN lifts the pen
+    # NaN lifts the pen
+    points = np.array([(*line, (np.nan, np.nan)) for line in lines]).reshape(-1, 2).round(2)
     line = {"color": colour("soft"), "width": 1.5, "dash": "dot"}
     return {
         "type": "scatter",

@@ -262,10 +262,11 @@ def _sums(record: Record) -> Plot:
         * (max(record.weights.shape) <= MOST_NUMBERED),
     ]
     x = titled(("sum of the row", "ink")) | {"range": [0, end], "tickvals": [0, 1, 2]}
+    # as beside the map
     y = labelled(record.rows, ("query", "query")) | {
         "tickangle": 0,
         "range": [len(places) - 0.5, -0.5],
-    }  # as beside the map
+    }
     more: dict[str, Any] = {
         "size": (len(places), max(4, 0.6 * len(record.columns))),
         "left": label_width(record.rows),

@@ -201,9 +201,8 @@ class FastPath(Explorer):
         program = "\n".join(self._setting(state)).replace(
             "torch.manual_seed", "torch.default_generator.manual_seed"
         )
-        exec(
-            program, made
-        )  # what is shown, up to the call; but it leaves the random numbers of GPUs alone
+        # what is shown, up to the call; but it leaves the random numbers of GPUs alone
+        exec(program, made)
         key = made.get("key", made["x"])
         return Call(
             made["module"], made["x"], key, key, None, state["need_weights"], made.get("attn_mask")

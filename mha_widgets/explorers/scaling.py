@@ -23,10 +23,11 @@ ROWS = 1000  # random queries, each with keys of its own
 HEAD_DIMS = tuple(2**power for power in range(10))
 FURTHEST = 30  # how far the distribution is drawn, each way
 PARTS = (-np.inf, -10, -3, -1, 1, 3, 10, np.inf)  # what its table counts
+# by the toggle: a name and its colour role
 CURVES = {
     True: ("scaled", "head-0"),
     False: ("not scaled", "head-1"),
-}  # by the toggle: a name and its colour role
+}
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,7 @@ def _softmax(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @functools.cache
 def _curves(num_keys: int, seed: int, temperature: float) -> dict[bool, np.ndarray]:
+    # (2, head_dims) each: entropy and gradient
     return {
         scale: (
             np.array(
@@ -246,7 +248,7 @@ def _curves(num_keys: int, seed: int, temperature: float) -> dict[bool, np.ndarr
             ).T
         )
         for scale in CURVES
-    }  # (2, head_dims) each: entropy and gradient
+    }
 
 
 def _distribution(record: Record) -> Plot:

@@ -21,10 +21,11 @@ from mha_widgets.figures.panels import (
 )
 from mha_widgets.figures.theme import CLEAR, colour, scale
 
+# px: cells from these sizes on can show numbers, and gaps between them
 SMALLEST_NUMBERED, SMALLEST_PARTED = (
     18,
     6,
-)  # px: cells from these sizes on can show numbers, and gaps between them
+)
 DIGIT, SIGN = 7, 4  # px: how wide they are in a cell
 
 
@@ -167,9 +168,8 @@ class Map(Panel):
                 "columns": list(self.columns),
                 "cells": cells,
             },
-            "z": np.where(
-                np.isnan(values), np.array(None), values
-            ),  # a NaN could not be sent to a notebook
+            # a NaN could not be sent to a notebook
+            "z": np.where(np.isnan(values), np.array(None), values),
             "zmin": low,
             "zmax": high,
             "colorscale": scale(self.colours),
@@ -244,9 +244,8 @@ def _marks(columns: np.ndarray, rows: np.ndarray, axes: Axes, word: str) -> dict
 def _striped(columns: np.ndarray, rows: np.ndarray, axes: dict[str, str]) -> dict[str, Any]:
     corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)])
     cells = np.stack([columns, rows], -1)[:, None] + corners  # (cells, 5, 2)
-    outline = np.concatenate([cells, np.full((len(cells), 1, 2), np.nan)], axis=1).reshape(
-        -1, 2
-    )  # NaN lifts the pen
+    # NaN lifts the pen
+    outline = np.concatenate([cells, np.full((len(cells), 1, 2), np.nan)], axis=1).reshape(-1, 2)
     stripes = {
         "shape": "/",
         "fgcolor": colour("warn"),

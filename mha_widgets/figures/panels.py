@@ -13,32 +13,31 @@ from mha_widgets.figures.theme import TEMPLATE, colour
 
 WIDE, NARROW = 860, 330  # px: the widths that a figure is laid out for
 NARROW_BELOW = 700  # px: in less room than this, panels are stacked
-TIGHTEST = (
-    NARROW_BELOW / WIDE
-)  # a figure side by side shrinks as far as this, and its letters do not
+# a figure side by side shrinks as far as this, and its letters do not
+TIGHTEST = NARROW_BELOW / WIDE
 LARGEST_CELL = {WIDE: 44, NARROW: 40}
+# px: a letter's width, a text line's height, the room above a panel
 LETTER, LINE, TITLE = (
     8.2,
     20,
     52,
-)  # px: a letter's width, a text line's height, the room above a panel
+)
 TITLE_LETTER, SUBTITLE_LETTER = 8, 7  # px
+# px: the room to the right of the last panel, where half a label may stand out
 EDGE = {
     WIDE: 14,
     NARROW: 4,
-}  # px: the room to the right of the last panel, where half a label may stand out
+}
 ROW_GAP = 24  # px: between rows of panels; a figure in little room shrinks, its words do not
 LONGEST_LABEL = 12
 LABEL = 13  # px: the room that a label takes on its axis
-ROOMY = (
-    3 * LETTER
-)  # px: in such cells labels of three letters stand beside each other without touching
+# px: in such cells labels of three letters stand beside each other without touching
+ROOMY = 3 * LETTER
 SMALL = {"tickfont": {"size": 11}}
 
 Axes = dict[str, str]  # the axes of a panel's traces: {"xaxis": "x2", "yaxis": "y2"}
-Box = tuple[
-    float, float, float, float
-]  # left, top, width and height of a panel without its labels, in px
+# left, top, width and height of a panel without its labels, in px
+Box = tuple[float, float, float, float]
 
 
 class Panel(ABC):

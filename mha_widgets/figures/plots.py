@@ -24,12 +24,13 @@ from mha_widgets.figures.panels import (
 from mha_widgets.figures.theme import colour
 
 Numbers = np.ndarray | Sequence[float]
+# how each series of bars is filled, and that in the legend
 PATTERNS = (
     ("", "■"),
     ("/", "▨"),
     (".", "▦"),
     ("x", "▩"),
-)  # how each series of bars is filled, and that in the legend
+)
 DASHES = ("solid", "dash", "dot", "dashdot")
 LONGEST_NAME = 8  # letters of an arrow's name that are shown
 

@@ -43,9 +43,8 @@ def reduced(
     L, S = values.shape
     padded = np.full((-(-L // high) * high, -(-S // wide) * wide), -np.inf, dtype=values.dtype)
     padded[:L, :S] = values
-    flat = padded.reshape(len(padded) // high, high, -1).max(
-        axis=1
-    )  # both axes at once would take ten times as long
+    # both axes at once would take ten times as long
+    flat = padded.reshape(len(padded) // high, high, -1).max(axis=1)
     return (
         flat.reshape(len(flat), -1, wide).max(axis=2),
         _blocks(rows, high),

@@ -91,9 +91,8 @@ class Live:
         self.figure = go.FigureWidget(self._last.figure)
         self.figure._config = {"displayModeBar": False, "doubleClick": False}
         self._screen = _Screen()
-        self._alone = (
-            threading.RLock()
-        )  # JupyterLab may handle the messages of several widgets in several threads
+        # JupyterLab may handle the messages of several widgets in several threads
+        self._alone = threading.RLock()
         self._error, self._facts = widgets.HTML(), widgets.HTML()
         code, self._fill_code = _fold(
             markup.CODE_SUMMARY, lambda: markup.code(self._last.code, COPY)
@@ -136,9 +135,8 @@ class Live:
         self._following = True
         for name, value in self.explorer.state.items():
             place = self.explorer.controls[name].values.index(value)
-            self.controls[name].value = type(self.controls[name].value)(
-                place
-            )  # a check box takes no 1 for True
+            # a check box takes no 1 for True
+            self.controls[name].value = type(self.controls[name].value)(place)
         self._following = False
         try:
             self._last = self.explorer.view(**self.explorer.state)

@@ -18,12 +18,9 @@ X = torch.tensor(
 )
 OTHER = torch.tensor([[0.0, 0, 0, 2], [3, 0, 0, 0], [0, 1, 0, 1], [0, 0, 3, 0]])
 OTHER_TOKENS = ("le", "chat", "est", "là")
-W_Q = torch.tensor(
-    [[0.0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-)  # actions and grammar ask for things
-W_K = torch.tensor(
-    [[1.0, 0, 0, 0], [0, 2, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-)  # actions stand out, grammar hides
-W_V = torch.tensor(
-    [[1.0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 2, 0], [0, 0, 0, -1]]
-)  # places count twice and as things
+# actions and grammar ask for things
+W_Q = torch.tensor([[0.0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
+# actions stand out, grammar hides
+W_K = torch.tensor([[1.0, 0, 0, 0], [0, 2, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
+# places count twice and as things
+W_V = torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 2, 0], [0, 0, 0, -1]])

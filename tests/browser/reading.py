@@ -44,17 +44,19 @@ READ = """(root, names) => {
 }"""
 
 
+# which trace is which; domains with square cells; a type for every axis
 OWN = {
     "uid",
     "_doNotReportToPy",
     "domain",
     "type",
-}  # which trace is which; domains with square cells; a type for every axis
+}
+# no longer automatic where a range or a scale is given
 IMPLIED = {
     "autorange",
     "zauto",
     "autocolorscale",
-}  # no longer automatic where a range or a scale is given
+}
 
 
 def figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]:

@@ -135,9 +135,8 @@ def test_the_table_holds_the_numbers_of_the_state(
     root = open_page(f"{server}/notebooks/masks.html", server).locator(".mha-explorer")
     built = root.locator(".mha-table > div").inner_html()
     root.get_by_text("The numbers as a table").click()
-    assert (
-        root.locator(".mha-table > div").inner_html() == built
-    )  # the script writes the table that Python wrote
+    # the script writes the table that Python wrote
+    assert root.locator(".mha-table > div").inner_html() == built
     root.get_by_text("causal + padding", exact=True).click()
     root.get_by_text("left", exact=True).click()
     weights = root.locator("table", has_text="Weights")

@@ -74,11 +74,12 @@ def test_disabled_widgets_say_why(notebook: Page) -> None:
     reader = show(notebook, "Heads")
     reader.move("num_heads", 1)
     reader.assert_shows_what_python_says()
+    # a checkbox, a dropdown, buttons
     assert reader.view.disabled.keys() == {
         "average_attn_weights",
         "head",
         "merge",
-    }  # a checkbox, a dropdown, buttons
+    }
     for name, reason in reader.view.disabled.items():
         widget = reader.root.locator(f".mha-{name}")
         titles = widget.evaluate(

@@ -52,9 +52,8 @@ def controls(N: int, H: int) -> dict[str, Control]:
             "training", help="Training with gradients, or else evaluation under torch.no_grad()."
         ),
         "sample": Choice("Sentence", tuple(range(N)), N - 1, "The sentence to look at."),
-        "head": Choice(
-            "Head", tuple(range(H)), min(1, H - 1), "The head to look at."
-        ),  # 1: the first that repeat misplaces
+        # 1: the first that repeat misplaces
+        "head": Choice("Head", tuple(range(H)), min(1, H - 1), "The head to look at."),
     }
 
 

@@ -15,14 +15,16 @@ from mha_widgets.explorers.module.written_call import calls
 from mha_widgets.kit import check_cut
 from mha_widgets.view import Choice, Control, Range, Toggle
 
+# N = 2 sentences of L = 4
 WORDS = (
     ("the", "cat", "sat", "down"),
     ("birds", "sing", "<pad>", "<pad>"),
-)  # N = 2 sentences of L = 4
+)
+# of S = 5
 OTHER_WORDS = (
     ("le", "chat", "s’est", "assis", "là"),
     ("les", "oiseaux", "chantent", "<pad>", "<pad>"),
-)  # of S = 5
+)
 CONSTRUCTOR = (
     "embed_dim",
     "num_heads",

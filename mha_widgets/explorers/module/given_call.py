@@ -137,8 +137,7 @@ def largest_mask_term(call: Call, path: Path) -> Tensor | None:
     -inf where no key is left; None without a mask.
     """
     (N, L, S), H = sizes(call), call.module.num_heads
-    q, k = (
-        call.query.new_empty(N, H, length, 0) for length in (L, S)
-    )  # only their sizes are asked for
+    # only their sizes are asked for
+    q, k = (call.query.new_empty(N, H, length, 0) for length in (L, S))
     mask = effective_mask(call, path, q, k)
     return None if mask is None else mask.amax(dim=-1, keepdim=True).expand(N, H, L, 1)

@@ -105,9 +105,8 @@ def _large(source: OwnCall, state: dict[str, Any], call: Call) -> CallResult:
         with torch.no_grad():
             q, k, v = call.projections()
             joined = _joined(call, path, q, k, v)
-            ours = F.linear(
-                joined, call.module.out_proj.weight, call.module.out_proj.bias
-            )  # (1, L, E)
+            # (1, L, E)
+            ours = F.linear(joined, call.module.out_proj.weight, call.module.out_proj.bias)
     if call.query.dim() == 2:
         ours = ours.squeeze(0)
     elif not call.module.batch_first:

@@ -191,9 +191,8 @@ class OwnCall:
     def _pitfalls_of(self, *settings: tuple[str, Any]) -> tuple[str, ...]:
         call = self._whole(dict(settings))
         path = call.path()
-        told = pitfalls(
-            call, path, largest_mask_term(call, path)
-        )  # which asks only where all of a row is -inf
+        # which asks only where all of a row is -inf
+        told = pitfalls(call, path, largest_mask_term(call, path))
         dropped = self.large and call.module.training and call.module.dropout > 0
         return (
             (*told, "The maps of so large a call are those from before dropout.")

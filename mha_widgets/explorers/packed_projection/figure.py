@@ -99,9 +99,8 @@ def packed_map(record: Record, packed: np.ndarray) -> Map:
 
 
 def _framed(start: int, stop: int, columns: int, role: str, width: float = 2.5) -> Frame:
-    return Frame(
-        role, 0.06, start + 0.1, columns - 0.06, stop - 0.1, width
-    )  # a little apart from its neighbours
+    # a little apart from its neighbours
+    return Frame(role, 0.06, start + 0.1, columns - 0.06, stop - 0.1, width)
 
 
 def _labelled(record: Record, rows: int) -> int:

@@ -34,9 +34,8 @@ GRAD_MODES = pytest.mark.parametrize(
     "grad_mode", [nullcontext, torch.no_grad, torch.inference_mode]
 )
 GradMode = Callable[[], AbstractContextManager[Any]]
-PADDING = (
-    torch.arange(L) >= torch.tensor([4, 1, 3])[:, None]
-)  # the last position is padding everywhere
+# the last position is padding everywhere
+PADDING = torch.arange(L) >= torch.tensor([4, 1, 3])[:, None]
 CAUSAL = torch.ones(L, L, dtype=torch.bool).triu(1)
 MASKS = {
     "none": {},
@@ -287,13 +286,11 @@ def test_a_fused_layer_takes_every_number_of_a_float_mask_but_0_for_blocked(
     [weights] = captured["self_attn"]
     blocked = ((bias + padding[:, None]) != 0)[:, None].expand(N, H, L, L)
     with torch.no_grad(), capture(model) as again:
-        assert_same_bits(
-            [model(x, blocked.flatten(0, 1))], [biased]
-        )  # so it is torch that does this
+        # so it is torch that does this
+        assert_same_bits([model(x, blocked.flatten(0, 1))], [biased])
     assert_same_bits(again["self_attn"], [weights])
-    assert_same_bits(
-        [weights == 0], [blocked.masked_fill(blocked.all(-1, keepdim=True), False)]
-    )  # such rows are NaN
+    # such rows are NaN
+    assert_same_bits([weights == 0], [blocked.masked_fill(blocked.all(-1, keepdim=True), False)])
 
 
 def test_a_nested_tensor_given_to_a_layer_with_its_norm_first() -> None:
@@ -363,9 +360,8 @@ def test_a_transformer_with_its_decoder(
 
 
 @MODULES
-@pytest.mark.parametrize(
-    "bias", [True, False]
-)  # without it torch goes nearly as far as its native operation
+# without it torch goes nearly as far as its native operation
+@pytest.mark.parametrize("bias", [True, False])
 def test_a_row_without_a_key_is_as_in_the_call(kind: type[nn.Module], bias: bool) -> None:
     module, x = attention(kind, bias=bias).eval(), data()
     padding = torch.tensor([[False] * L, [True] * L, [False] * L])

@@ -137,9 +137,8 @@ def masks(draw: st.DrawFn, shape: tuple[int, ...], dtype: torch.dtype) -> dict[s
     if kind in ("none", "causal"):
         return {"is_causal": kind == "causal"}
     shape, seed = draw(repeated(shape)), draw(st.integers(0, 999))
-    allowed = uniform(*shape, seed=seed) > draw(
-        st.sampled_from([-1.0, -0.5, 0.5, 1.0])
-    )  # all, most, few, none
+    # all, most, few, none
+    allowed = uniform(*shape, seed=seed) > draw(st.sampled_from([-1.0, -0.5, 0.5, 1.0]))
     if kind == "boolean":
         return {"attn_mask": allowed}
     blocked = draw(st.sampled_from([-math.inf, -20.0, 0.0]))
@@ -152,9 +151,8 @@ def attention_cases(draw: st.DrawFn) -> tuple[list[Tensor], dict[str, Any]]:
     dtype, seed = draw(st.sampled_from(EXACT)), draw(st.integers(0, 999))
     L, S, E, Ev = draw(st.permutations([5, 7, 11, 13]))
     leading = draw(st.sampled_from([(), (2,), (2, 3)]))
-    alike = draw(
-        st.booleans()
-    )  # torch's fast kernel takes only query, key, value of the same leading sizes
+    # torch's fast kernel takes only query, key, value of the same leading sizes
+    alike = draw(st.booleans())
     of_query, of_key, of_value = (leading if alike else draw(repeated(leading)) for _ in range(3))
     shapes = (*of_query, L, E), (*of_key, S, E), (*of_value, S, E if alike else Ev)
     tensors = [
@@ -177,9 +175,8 @@ def reference(
     backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
     scale = kwargs["scale"]
     if kwargs.get("is_causal") and scale is not None and scale <= 0:
-        backends = [
-            SDPBackend.MATH
-        ]  # it multiplies the -inf of is_causal by the scale: NaN unless that is above 0
+        # it multiplies the -inf of is_causal by the scale: NaN unless that is above 0
+        backends = [SDPBackend.MATH]
     with sdpa_kernel(backends):
         return F.scaled_dot_product_attention(query, key, value, attn_mask, **kwargs)
 
@@ -232,9 +229,8 @@ def test_by_hand() -> None:
         torch.tensor([[1.0, 0, 0, 0], [0.0, 1, 0, 0]]),
     )
     value = torch.tensor([[4.0], [8.0]])
-    output, weights = scaled_dot_product_attention(
-        query, key, value, need_weights=True
-    )  # scale 1 / sqrt(4)
+    # scale 1 / sqrt(4)
+    output, weights = scaled_dot_product_attention(query, key, value, need_weights=True)
     assert_same(weights, torch.tensor([[0.75, 0.25]]))
     assert_same(output, torch.tensor([[5.0]]))
 
@@ -261,10 +257,11 @@ def test_empty_and_single(size: dict[str, int], kind: str) -> None:
 @pytest.mark.parametrize("dtype", EXACT)
 def test_scores_of_ten_thousands(dtype: torch.dtype) -> None:
     query, key, value = inputs(dtype)
+    # whole numbers: their products are exact
     query, key = (
         (100 * query).round() * 10,
         (100 * key).round(),
-    )  # whole numbers: their products are exact
+    )
     assert (query @ key.mT).abs().max() > 1e4
     ours = scaled_dot_product_attention(query, key, value, scale=1.0)
     assert_same(ours, F.scaled_dot_product_attention(query, key, value, scale=1.0))
@@ -348,9 +345,8 @@ def test_dropout_zeroes_a_share_and_divides_the_rest() -> None:
         query, key, value, dropout_p=0.25, need_weights=True
     )
     kept = dropped != 0
-    assert abs((~kept).double().mean() - 0.25) < 4 * math.sqrt(
-        0.25 * 0.75 / kept.numel()
-    )  # four deviations
+    # four deviations
+    assert abs((~kept).double().mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / kept.numel())
     assert_same(dropped, torch.where(kept, full / 0.75, 0.0))
     assert_same(output, dropped @ value)
 

@@ -726,16 +726,18 @@ def test_a_reference_of_arrays() -> None:
             "(7, 2, 15), but the module's is (2, 7, 15); ...batch_first",
             ValueError,
         ),
+        # which would broadcast
         (
             tensors((N, L, E), (1, L, E)),
             "output of shape (1, 7, 15)",
             ValueError,
-        ),  # which would broadcast
+        ),
+        # torch's words
         (
             tensors((N, L, EK), (N, L, EK)),
             "was expecting embedding dimension of 15, but got 17",
             AssertionError,
-        ),  # torch's words
+        ),
     ],
 )
 def test_a_reference_that_does_not_fit(

@@ -106,9 +106,8 @@ def test_dual_numbers(grad: bool) -> None:
             assert_same(forward_ad.unpack_dual(our), forward_ad.unpack_dual(their))
 
 
-@pytest.mark.filterwarnings(
-    "ignore:There is a performance drop:UserWarning"
-)  # torch's fused kernel
+# torch's fused kernel
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 @with_some_masks
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("grad", [True, False])

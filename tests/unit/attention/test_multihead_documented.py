@@ -34,9 +34,8 @@ def test_the_formula_by_hand() -> None:
     D = E // H
     heads = []
     for h in range(H):
-        rows = [
-            slice(table * E + h * D, table * E + (h + 1) * D) for table in range(3)
-        ]  # of query, key and value
+        # of query, key and value
+        rows = [slice(table * E + h * D, table * E + (h + 1) * D) for table in range(3)]
         Q, K, V = (
             x @ ours.in_proj_weight[part].T + ours.in_proj_bias[part]
             for x, part in zip((query, key, value), rows, strict=True)
@@ -82,9 +81,8 @@ def test_a_blocked_key_is_ignored_and_a_float_is_added(need_weights: bool) -> No
         )
         if need_weights:
             assert weights[..., 4].count_nonzero() == 0
-            added = {
-                name: 0.7 * mask.double() for name, mask in masks.items()
-            }  # of 1.0 here, not of nothing
+            # of 1.0 here, not of nothing
+            added = {name: 0.7 * mask.double() for name, mask in masks.items()}
             free, raised = (
                 ours(query, key, value, **m, average_attn_weights=False)[1] for m in ({}, added)
             )

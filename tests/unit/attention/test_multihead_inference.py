@@ -97,9 +97,8 @@ def test_a_row_whose_keys_are_all_blocked(
     assert not alone.isnan().any()
     with torch.no_grad():
         fast, _ = theirs.eval()(SOURCE, SOURCE, SOURCE, **masks, need_weights=False)
-    assert torch.equal(
-        fast.isnan().all(-1), blocked_rows & (not as_float)
-    )  # float masks take the slow path
+    # float masks take the slow path
+    assert torch.equal(fast.isnan().all(-1), blocked_rows & (not as_float))
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -107,9 +106,8 @@ def test_is_causal_alone_raises_in_inference_too(need_weights: bool) -> None:
     theirs, ours = pair(**NESTED)
     with torch.no_grad():
         fast = theirs(SOURCE, SOURCE, SOURCE, is_causal=True, need_weights=need_weights)
-        assert_same(
-            fast, theirs(SOURCE, SOURCE, SOURCE, need_weights=need_weights)
-        )  # torch's fast path masks nothing
+        # torch's fast path masks nothing
+        assert_same(fast, theirs(SOURCE, SOURCE, SOURCE, need_weights=need_weights))
         with slow_path():
             error = failure(
                 theirs, SOURCE, SOURCE, SOURCE, is_causal=True, need_weights=need_weights

@@ -21,9 +21,10 @@ from mha_widgets.attention.functional import multi_head_attention_forward
 
 
 def module_samples(dtype: torch.dtype, requires_grad: bool, training: bool) -> list[Any]:
+    # here, since it freezes torch.backends for all
     from torch.testing._internal.common_modules import (
         module_db,
-    )  # here, since it freezes torch.backends for all
+    )
 
     (info,) = (info for info in module_db if info.module_cls is nn.MultiheadAttention)
     torch.manual_seed(0)
@@ -84,9 +85,8 @@ def test_functional_samples(dtype: torch.dtype, need_weights: bool) -> None:
         call = sample.input, *sample.args
         kwargs = sample.kwargs | {"need_weights": need_weights}
         expected = seeded(F.multi_head_attention_forward, *call, **kwargs)
-        tolerance = (
-            1e-4 if dtype == torch.float32 else TOLERANCE[dtype]
-        )  # scores of hundreds leave 4 digits
+        # scores of hundreds leave 4 digits
+        tolerance = 1e-4 if dtype == torch.float32 else TOLERANCE[dtype]
         scale = expected[0].abs().max().clamp_min(1).item()  # outputs are hundreds too
         output, weights = seeded(multi_head_attention_forward, *call, **kwargs)
         assert_same(output / scale, expected[0] / scale, tolerance)

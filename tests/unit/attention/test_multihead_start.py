@@ -67,13 +67,11 @@ def test_what_is_not_there_is_registered_alike(build: dict[str, Any]) -> None:
     assert {name for name, p in ours._parameters.items() if p is None} == {
         name for name, p in theirs._parameters.items() if p is None
     }
-    public = {
-        name: value for name, value in vars(theirs).items() if not name.startswith("_")
-    }  # bias_k = None is one
+    # bias_k = None is one
+    public = {name: value for name, value in vars(theirs).items() if not name.startswith("_")}
     assert {name: vars(ours)[name] for name in public} == public
-    assert (
-        ours._qkv_same_embed_dim == theirs._qkv_same_embed_dim
-    )  # nn.TransformerEncoderLayer asks for it
+    # nn.TransformerEncoderLayer asks for it
+    assert ours._qkv_same_embed_dim == theirs._qkv_same_embed_dim
     assert [type(module) for module in ours.children()] == [
         type(module) for module in theirs.children()
     ]

@@ -484,9 +484,8 @@ def test_53_padding_masks_keys_and_not_queries(kind: type[nn.Module]) -> None:
     assert moved[0, :2].abs().max() < 1e-6 and moved[~padding].mean(0).abs().max() < 1e-6
     assert same(moved[0, 2:].abs().max(), 0.07, 2) and same(moved.mean(1).abs().max(), 0.03, 2)
     nn.init.constant_(module.out_proj.bias, 0.0)
-    assert (
-        module(x, x, x, key_padding_mask=padding)[0][0, 2:].abs().min() > 0
-    )  # pads have an output like any other
+    # pads have an output like any other
+    assert module(x, x, x, key_padding_mask=padding)[0][0, 2:].abs().min() > 0
 
 
 @KINDS
@@ -501,9 +500,8 @@ def test_55_large_negative_numbers_are_not_infinity(kind: type[nn.Module]) -> No
     plain = [0.301, 0.316, 0.384]
     assert same(row(0.0), plain) and same(row(-30.0), plain)
     assert same(row(-math.inf), [math.nan] * 3) and same(row(-1e9), [1 / 3] * 3)
-    assert torch.equal(
-        row(-1e9, slice(1, 3)), row(-math.inf, slice(1, 3))
-    )  # with a key left there is no difference
+    # with a key left there is no difference
+    assert torch.equal(row(-1e9, slice(1, 3)), row(-math.inf, slice(1, 3)))
     words = (
         f"RuntimeError: value cannot be converted to type {'at' if OLDEST else 'c10'}::Half without"
         " overflow"

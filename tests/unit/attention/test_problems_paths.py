@@ -161,9 +161,8 @@ def test_33_hooks_in_an_encoder_layer_keep_it_off_the_fused_operation(
         hook = hooked.register_forward_hook(lambda module, inputs, output: seen.append(output))
         assert not fused() and len(seen) == calls
         if hooked is layer.self_attn:
-            assert (
-                seen[0][0].shape == X.shape and seen[0][1] is None
-            )  # the layer asks for no weights
+            # the layer asks for no weights
+            assert seen[0][0].shape == X.shape and seen[0][1] is None
         hook.remove()
     assert fused()
 
@@ -218,9 +217,8 @@ def test_36_a_sample_of_nothing_but_padding_in_an_encoder(kind: type[nn.Module])
     assert encoder(x, src_key_padding_mask=padding).isfinite().all()
     with torch.no_grad():
         assert not encoder(x, src_key_padding_mask=padding)[1].any()  # nested: zeros
-        alone = layer(
-            x, src_key_padding_mask=padding
-        )  # the fused operation reads the weights of ours as well
+        # the fused operation reads the weights of ours as well
+        alone = layer(x, src_key_padding_mask=padding)
         assert alone[0].isfinite().all() and alone[1].isnan().all()
         torch.backends.mha.set_fastpath_enabled(False)
         assert layer(x, src_key_padding_mask=padding).isfinite().all()

@@ -75,9 +75,8 @@ def test_20_weights_in_training_are_those_after_dropout(kind: type[nn.Module]) -
     x, single = torch.randn(1, 6, 4), torch.randn(1, 1, 4)
     sums = module(x, x, x)[1][0].sum(-1)
     assert OLDEST or same(sums, [0.55, 0.71, 1.11, 0.84, 0.74, 1.15], 2)
-    assert OLDEST or same(
-        module(x, single, single)[1][0, :, 0], [0.0, 0.0, 1.667, 1.667, 0.0, 0.0]
-    )  # 1 / (1 - 0.4)
+    # 1 / (1 - 0.4)
+    assert OLDEST or same(module(x, single, single)[1][0, :, 0], [0.0, 0.0, 1.667, 1.667, 0.0, 0.0])
     assert warned("rows don't sum to 1", module, x, x, x)
     module.eval()
     assert far(module(x, x, x)[1][0].sum(-1), torch.ones(6)) < 1e-6
@@ -234,10 +233,11 @@ def test_28_packed_weights_start_smaller(kind: type[nn.Module]) -> None:
     torch.manual_seed(28)
     size = 256
     packed = kind(size, 4)
+    # still packed
     assert kind(size, 4, kdim=size, vdim=size).in_proj_weight.shape == (
         3 * size,
         size,
-    )  # still packed
+    )
     separate = kind(size, 4, kdim=size + 1).q_proj_weight
     weight = packed.in_proj_weight
     assert same(weight.abs().max(), 0.0765, 4) and math.sqrt(6 / (4 * size)) == pytest.approx(
@@ -280,9 +280,8 @@ def test_28_both_modules_start_the_same(build: dict[str, Any]) -> None:
 def test_45_weights_can_be_recomputed_from_the_parameters(kind: type[nn.Module]) -> None:
     module, x = make(kind, 45, 8, 2).eval(), torch.randn(2, 5, 8)
     q, k, _ = F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
-    q_heads, k_heads = (
-        rows.view(2, 5, 2, 4).transpose(1, 2) for rows in (q, k)
-    )  # (N, L, H, D): heads are blocks
+    # (N, L, H, D): heads are blocks
+    q_heads, k_heads = (rows.view(2, 5, 2, 4).transpose(1, 2) for rows in (q, k))
     weights = (q_heads @ k_heads.mT / 2).softmax(-1)
     assert far(weights, module(x, x, x, average_attn_weights=False)[1]) < 1e-6
     interleaved = q.view(2, 5, 4, 2).permute(0, 3, 1, 2)
@@ -487,9 +486,8 @@ def test_69_one_linear_for_all_three_as_in_timm(kind: type[nn.Module], qkv_bias:
     q, k, v = qkv(x).reshape(N, L, 3, H, D).permute(2, 0, 3, 1, 4)
     expected = proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(N, L, E))
     module = kind(E, H, batch_first=True).eval()
-    bias = (
-        qkv.bias if qkv_bias else torch.zeros(3 * E)
-    )  # bias=False would take the output's bias too
+    # bias=False would take the output's bias too
+    bias = qkv.bias if qkv_bias else torch.zeros(3 * E)
     weights = {
         "in_proj_weight": qkv.weight,
         "in_proj_bias": bias,

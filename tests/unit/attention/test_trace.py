@@ -329,9 +329,8 @@ def test_rows_without_a_key_and_what_they_become_on_each_path(kind: type[nn.Modu
 
 def test_a_batch_as_large_as_a_sequence_is_long() -> None:
     x = data(L, L, E)
-    assert (
-        warnings_of(make(), x, data(L, 7, E), data(L, 7, E)) == ()
-    )  # the other layout would not pass
+    # the other layout would not pass
+    assert warnings_of(make(), x, data(L, 7, E), data(L, 7, E)) == ()
     (warning,) = warnings_of(make(batch_first=False), x, x, x)
     assert (
         warning.startswith("query is (5, 5, 14)")
@@ -448,9 +447,8 @@ def test_masks_in_the_wrong_order_of_heads() -> None:
     (warning,) = warnings_of(make(), attn_mask=each.repeat(H, 1, 1))
     assert warning.startswith("attn_mask repeats itself every 3 masks")
     assert warnings_of(make(), attn_mask=each.repeat_interleave(H, 0)) == ()
-    of_heads = torch.stack(
-        [causal_mask(L).double(), -causal_mask(L).double()]
-    )  # each head its own, for all sequences
+    # each head its own, for all sequences
+    of_heads = torch.stack([causal_mask(L).double(), -causal_mask(L).double()])
     x = data(4, L, E)
     assert warnings_of(make(), x, x, x, attn_mask=of_heads.repeat(4, 1, 1) / 2) == ()
     assert (
@@ -487,10 +485,11 @@ def test_masks_that_repeat_may_belong_to_the_heads() -> None:
 def test_masks_that_repeat_and_hide_the_padding_belong_to_the_sequences(
     heads: int, dtype: torch.dtype
 ) -> None:
+    # as many sequences as heads, or a divisor of their number
     x, module = (
         data(2, 4, E),
         make(num_heads=heads),
-    )  # as many sequences as heads, or a divisor of their number
+    )
     for first, second in (("....", "..xx"), ("xx..", "....")):
         padding = torch.tensor([[letter == "x" for letter in row] for row in (first, second)])
         masks = padding[:, None].expand(2, 4, 4)
@@ -525,9 +524,8 @@ def test_masks_that_repeat_and_look_like_padding_are_asked_about() -> None:
             "Are they masks of the sequences? If so, " in warning
             and "use mask.repeat_interleave" in warning
         )
-    halves = torch.stack([padding[1], ~padding[1]])[:, None].expand(
-        2, 4, 4
-    )  # one head the start, the other the end
+    # one head the start, the other the end
+    halves = torch.stack([padding[1], ~padding[1]])[:, None].expand(2, 4, 4)
     assert warnings_of(make(), x, x, x, attn_mask=halves.repeat(2, 1, 1)) == ()
 
 
@@ -612,10 +610,11 @@ def test_the_hint_hides_what_is_appended(build: dict[str, bool]) -> None:
     traced = trace(module, x, x, x, attn_mask=mask, **hint)
     assert torch.allclose(traced.output, plain(x, x, x, attn_mask=mask)[0])
     assert warnings_of(module, attn_mask=mask, is_causal=True) == ()  # with weights
+    # as many queries as keys, and one more
     longer, wide = (
         data(N, L + 2, E),
         ~causal_mask(L + 2, L),
-    )  # as many queries as keys, and one more
+    )
     found = warnings_of(module, longer, x, x, attn_mask=wide, **hint)
     assert "from some queries" in found[0]
 

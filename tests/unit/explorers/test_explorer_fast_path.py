@@ -210,10 +210,11 @@ def test_without_weights_the_fast_path_holds_more_than_sdpa() -> None:
 def test_a_cost_is_what_is_dispatched() -> None:
     module, x = nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(3, 7, 8)
     with torch.no_grad():
+        # the output: what happens inside is not seen
         assert cost(Call(module, x, x, x)) == (
             1,
             4 * 3 * 7 * 8,
-        )  # the output: what happens inside is not seen
+        )
 
 
 def test_the_switch_goes_back() -> None:

@@ -45,9 +45,8 @@ def test_each_of_the_four_heads_has_a_habit_of_its_own() -> None:
         [0] * 6,
         [1, 2, 3, 4, 5, 5],
     ]
-    neighbour = math.exp(
-        16 * (math.cos(math.pi / 4) - 1) / math.sqrt(2)
-    )  # one step on the circle, against none
+    # one step on the circle, against none
+    neighbour = math.exp(16 * (math.cos(math.pi / 4) - 1) / math.sqrt(2))
     far = [math.exp(16 * (math.cos(steps * math.pi / 4) - 1) / math.sqrt(2)) for steps in (2, 3)]
     np.testing.assert_allclose(
         per_head[0, 2, 2], 1 / (1 + 2 * neighbour + 2 * far[0] + far[1]), rtol=1e-5
@@ -77,12 +76,10 @@ def test_the_weights_and_the_output_are_those_of_the_module(num_heads: int, aver
 
 def test_one_softmax_has_to_settle_what_two_heads_asked_apart() -> None:
     two = record(num_heads=2).per_head
-    np.testing.assert_allclose(
-        two[0, 2], [0, 0.5, 0.5, 0, 0, 0], atol=0.01
-    )  # itself and the one before
-    np.testing.assert_allclose(
-        two[1, 3], np.full(6, 1 / 6), atol=1e-5
-    )  # the first and the next are opposite: they cancel
+    # itself and the one before
+    np.testing.assert_allclose(two[0, 2], [0, 0.5, 0.5, 0, 0, 0], atol=0.01)
+    # the first and the next are opposite: they cancel
+    np.testing.assert_allclose(two[1, 3], np.full(6, 1 / 6), atol=1e-5)
     assert words(EXAMPLE, num_heads=2)[0].startswith(
         "Heads 0, 1 have no habit: in most rows no place gets more than half"
     )
@@ -205,6 +202,7 @@ def test_what_is_drawn() -> None:
 def test_a_mask_is_for_every_head() -> None:
     masked = record(attn_mask="causal")
     assert (masked.per_head[:, masked.mask] == 0).all()
+    # whose next token is blocked looks at itself
     assert masked.per_head[3].argmax(axis=-1).tolist() == [
         0,
         1,
@@ -212,7 +210,7 @@ def test_a_mask_is_for_every_head() -> None:
         3,
         4,
         5,
-    ]  # whose next token is blocked looks at itself
+    ]
     assert any(
         fact.startswith("One (6, 6) mask is for every head")
         for fact in words(EXAMPLE, attn_mask="causal")
@@ -345,9 +343,8 @@ def test_a_large_module_is_not_spelled_out() -> None:
         record(heads, head="all")
     assert record(heads, average_attn_weights=True).head is None
     joined = heads.view(num_heads=2, head="all").figure.data[-1]
-    assert joined.meta["columns"] == [
-        str(feature) for feature in range(0, 34, 2)
-    ]  # every other one
+    # every other one
+    assert joined.meta["columns"] == [str(feature) for feature in range(0, 34, 2)]
     assert joined.text[4].tolist() == ["0·4"] * 9 + ["1·4"] * 8
     made: dict[str, Any] = {"module": module, "x": x}
     code = heads.code(**heads.complete(num_heads=2, head="all"))

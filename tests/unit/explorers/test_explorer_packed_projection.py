@@ -139,9 +139,8 @@ def test_the_product_is_told_and_drawn() -> None:
     figure = EXAMPLE.view().figure
     assert [trace.name for trace in figure.data] == ["in_proj_weight", "x", "× sliceᵀ", "= key"]
     source, weight, projected = (np.array(trace.z, dtype=float) for trace in figure.data[1:])
-    np.testing.assert_allclose(
-        source @ weight, projected, atol=0.03
-    )  # drawn with two or three digits
+    # drawn with two or three digits
+    np.testing.assert_allclose(source @ weight, projected, atol=0.03)
     assert figure.data[2].meta["columns"] == ["8", "9", "10", "11"]
     rows = figure.layout.yaxis
     assert [rows.labelalias[str(row)] for row in rows.tickvals] == [

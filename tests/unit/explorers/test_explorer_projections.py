@@ -189,9 +189,8 @@ def test_what_is_drawn() -> None:
         "Output",
     ]
     vectors = EXAMPLE.view(key_from="other").figure.data
-    assert {trace.zmax for trace in vectors if trace.name != "Weights"} == {
-        6
-    }  # one scale for all, to compare by eye
+    # one scale for all, to compare by eye
+    assert {trace.zmax for trace in vectors if trace.name != "Weights"} == {6}
     axes = EXAMPLE.view(key_from="other").figure.layout
     assert [axes[f"yaxis{i or ''}"].title.text for i in ("", 2, 3, 4)] == [
         "word",

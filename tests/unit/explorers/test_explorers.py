@@ -43,9 +43,8 @@ def assert_equal(made: Any, expected: Any, where: Any) -> None:
         assert made == expected, where
 
 
-@pytest.mark.filterwarnings(
-    "ignore:Support for mismatched:UserWarning"
-)  # torch's own, where masks of two types are shown
+# torch's own, where masks of two types are shown
+@pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarning")
 @pytest.mark.parametrize("explorer", INSTANCES)
 def test_code_reproduces_the_record(explorer: Explorer) -> None:
     for state in settled(explorer):

@@ -129,9 +129,8 @@ def test_what_people_trip_over_is_told_of_the_whole_batch(sample: int) -> None:
 def test_a_large_call_goes_as_the_module_goes(build: dict[str, Any], training: bool) -> None:
     module, x, padding = make(**build).train(training), data(2, LONG), blocked(2, LONG)
     padding[1] = True
-    explorer = explore(
-        module, x, key_padding_mask=padding, attn_mask=torch.zeros(LONG, LONG)
-    )  # of mixed types
+    # of mixed types
+    explorer = explore(module, x, key_padding_mask=padding, attn_mask=torch.zeros(LONG, LONG))
     for sample in (0, 1):
         record = explorer.compute(**explorer.complete(sample=sample))
         assert np.isfinite(record.shown).all() and np.isfinite(record.heads[0]).all()

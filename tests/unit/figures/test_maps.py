@@ -93,9 +93,8 @@ def test_long_axes_thin_out_their_labels_and_drop_the_numbers() -> None:
     long = replace(ONE, values=np.zeros((3, 100)), columns=list(map(str, range(100))))
     figure = draw([long])
     assert list(figure.layout.xaxis.tickvals)[:3] == [0, 5, 10]
-    assert (
-        figure.layout.xaxis.labelalias["7"] == "7" and figure.layout.xaxis.ticktext is None
-    )  # told when pointed at
+    # told when pointed at
+    assert figure.layout.xaxis.labelalias["7"] == "7" and figure.layout.xaxis.ticktext is None
     assert figure.data[0].texttemplate is None
 
 

@@ -58,9 +58,8 @@ def test_several_curves_have_their_names_at_their_ends() -> None:
     panel = lines("f", "", [1, 2, 3], {"$f$": ([0, 0, 1], "ink"), "g": ([0, 0, 0], "ink")}, **AXES)
     assert [curve["text"] for curve in panel.data] == [["", "", "&#36;f&#36;"], ["", "", "g"]]
     low, high = panel.x["range"]
-    assert low == 1 and (high - 3) * 257 / (high - low) == pytest.approx(
-        21, abs=0.1
-    )  # px on a phone, for three letters
+    # px on a phone, for three letters
+    assert low == 1 and (high - 3) * 257 / (high - low) == pytest.approx(21, abs=0.1)
     alone = lines("f", "", [1, 2, 3], {"f": ([0, 0, 1], "ink")}, **AXES)
     assert alone.data[0]["mode"] == "lines" and alone.x["range"] == [1, 3]
 

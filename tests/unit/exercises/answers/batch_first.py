@@ -47,11 +47,12 @@ def leaks(model: Any, x: Tensor) -> bool:
 
 
 def by_gradient(model: Any, x: Tensor) -> Tensor:
+    # (N, N)
     flows = (
         torch.autograd.functional.jacobian(lambda x: model(x).sum(dim=(1, 2)), x)
         .abs()
         .sum(dim=(2, 3))
-    )  # (N, N)
+    )
     return (flows - flows.diag().diag()).any()
 
 
