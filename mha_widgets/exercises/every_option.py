@@ -94,7 +94,7 @@ def with_nobody(answer: Any) -> str:
     _compare(answer, large, "for scores of 1,000 and −1,000: ")
     blocked = torch.tensor([[0.5, -math.inf, 2.0], [-math.inf] * 3])
     _compare(answer, blocked, "where scores are −∞: ")
-    return "What is missing to 1 in a row went to nobody."
+    return "What is missing from 1 in a row went to nobody."
 
 
 def _compare(function: Any, scores: Tensor, where: str = "") -> None:
