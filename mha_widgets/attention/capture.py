@@ -168,7 +168,7 @@ def capture(model: nn.Module, max_bytes: int = 2**30) -> Iterator[Captured]:
             arguments.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerEncoderLayer.html,
-        "Fast path".
+    "Fast path".
 
     >>> layer = nn.TransformerEncoderLayer(d_model=8, nhead=2, batch_first=True)
     >>> model = nn.TransformerEncoder(layer, num_layers=2).eval()

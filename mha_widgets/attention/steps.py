@@ -56,7 +56,7 @@ def merge_heads(heads: Tensor, *, batch_first: bool = True) -> Tensor:
         The joined features, head after head.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.2.2: Concat(head_1,
-        ..., head_h).
+    ..., head_h).
 
     >>> x = torch.randn(2, 5, 8)
     >>> torch.equal(merge_heads(split_heads(x, num_heads=4)[0]), x)
