@@ -147,3 +147,9 @@ def test_every_source_is_described_and_cited() -> None:
     linked = set(re.findall(r"bibliography\.md#([\w-]+)", "".join(map(_text, CHAPTERS))))
     for name, key in entries:
         assert key in cited or re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-") in linked, key
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_its_mistakes_are_numbered_without_a_gap(chapter: str) -> None:
+    numbers = re.findall(r"^### (\d+)\. ", _text(chapter), flags=re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]

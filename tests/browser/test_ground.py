@@ -167,7 +167,7 @@ def test_another_library_that_defines_itself_loads_beside_plotly(
 def on_a_dark_computer(lab: Lab, browser: Browser) -> Iterator[Page]:
     """A chapter that was run in JupyterLab's light theme, on a computer that prefers dark."""
     with watched(browser) as (open_page, troubles):
-        shown = run_notebook("every-option", lab, open_page, color_scheme="dark")
+        shown = run_notebook("projections", lab, open_page, color_scheme="dark")
         yield shown
     assert not troubles
 
